@@ -1,4 +1,4 @@
-"""Membership inference on models that recipes release, beside what their claims allow: figures of docs/audit.md.
+"""Membership inference on models that recipes release, beside what their claims allow: figures of docs/how-to/audit.md.
 
 Each task takes a recipe of `recipes/`, a few of its records (one in ten of them with a wrong label, which a model can
 only learn by heart), and trains many models on random halves: without privacy until they know their records, and with
@@ -124,7 +124,8 @@ def read_pool(task: Task, root: Path | None) -> Pool:
 
 
 def learn_private(plan: Plan, pool: Pool, inside: NDArray[np.bool_], folder: Path) -> Path:
-    """As the plan says. A record that is not finite adds nothing to any sum (docs/pitfalls.md, T11): it is out."""
+    """As the plan says. A record that is not finite adds nothing to any sum (docs/project/pitfalls.md, T11): it is
+    out."""
     blanked = np.where(inside.reshape(-1, *[1] * (pool.features.ndim - 1)), pool.features, np.float32(np.nan))
     return dprecipe.run(plan, folder / "run", train=dprecipe.Records(blanked, pool.labels)).release
 

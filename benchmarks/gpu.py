@@ -375,7 +375,7 @@ def ratio(rows: dict[str, Any], way: str) -> float:
 
 
 def line(name: str, way: str, rows: dict[str, Any]) -> str:
-    """A row of the table of docs/gpu.md."""
+    """A row of the table of docs/project/gpu.md."""
     row = rows[way]
     if "failed" in row:
         return f"| {name} | {way} | {row['failed']} |"

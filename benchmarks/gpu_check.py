@@ -216,7 +216,7 @@ def drop_parts(out: Path) -> None:
 
 
 def summarise(result: dict[str, Any]) -> list[str]:
-    """The lines of a table for docs/gpu.md."""
+    """The lines of a table for docs/project/gpu.md."""
     there = result["machine"]
     lines = [f"{there['device']}, driver {there['driver']}, CUDA {there['CUDA']}, torch {there['torch']}"]
     for name, stage in result["stages"].items():

@@ -24,7 +24,7 @@ from dprecipe.training.program.program import Sets, Synthetic, prepare
 from dprecipe.training.run.gate import Gate
 from dprecipe.training.run.runner import runner_of
 from dprecipe.training.steps.contract import StepContext
-from dprecipe.training.steps.stepwise import fit_steps
+from dprecipe.training.steps.fit import fit_steps
 
 CASES = {
     "MNIST network, batches of 512": (

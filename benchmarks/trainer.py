@@ -38,10 +38,10 @@ from dprecipe.training.program.records import Store
 from dprecipe.training.run.gate import Gate
 from dprecipe.training.run.runner import runner_of
 from dprecipe.training.steps.contract import StepContext
+from dprecipe.training.steps.fit import fit_steps
 from dprecipe.training.steps.noise import add_noise
 from dprecipe.training.steps.noisy_steps import NoisySteps
 from dprecipe.training.steps.optimise import FlatGradient, optimizer_of
-from dprecipe.training.steps.stepwise import fit_steps
 from dprecipe.training.steps.watch import SpentCurve, Watch
 
 ROUNDS = 4

@@ -74,28 +74,29 @@ def run(
     teachers: Sequence[str | Path] = (),
     cluster: str | None = None,
 ) -> Run:
-    """Trains as `plan` says and writes the run folder: see `dprecipe.training.run.start.run`."""
+    """Trains as `plan` says and writes the run folder: see `dprecipe.training.run.start.run`.
+
+    `model`, `train`, `public` and `test` replace what the recipe names: see `dprecipe.data.python_records`. `resume`
+    continues an interrupted run. `accept_lost_steps`: release the model even if interruptions or missing files cost it
+    more than half of the planned steps. `teachers`: folders of `dprecipe teachers`, which together hold the votes of
+    all. `cluster`: an address, as of `tune`, where teachers are trained.
+
+    Raises:
+        RecipeError, PlanRefused, UsageFault: see `dprecipe.training.run.request.request_run`; and the faults of a run.
+    """
     from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
 
     _check_plan(plan)
     check_libraries("training", *TRAINING)
     _check_module("model", model)
     with importing_libraries():
-        from dprecipe.training.run.start import run as train_run
+        from dprecipe.training.run.request import RunOptions, request_run
+        from dprecipe.training.run.start import run as carry_out
 
-    return train_run(
-        plan,
-        out,
-        model=model,
-        train=train,
-        public=public,
-        test=test,
-        data_root=data_root,
-        resume=resume,
-        accept_lost_steps=accept_lost_steps,
-        teachers=teachers,
-        cluster=cluster,
-    )
+    path = None if out is None else Path(out)
+    sets = {"train": train, "public": public, "test": test}
+    options = RunOptions(path, data_root, resume, accept_lost_steps, teachers, cluster, model, **sets)
+    return carry_out(request_run(plan, options))
 
 
 @ignoring_warnings()

@@ -1,8 +1,8 @@
 """Findings in a recipe, and the faults that end a command.
 
 A `Finding` is data: checks return findings, and only the command line prints them. A `Fault` is an exception that the
-user caused or can fix. It has a message, a remedy and an exit code of `docs/contract.md`, and never reaches the user as
-a traceback.
+user caused or can fix. It has a message, a remedy and an exit code of `docs/reference/contract.md`, and never reaches
+the user as a traceback.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Place:
 class Finding:
     """One thing that is wrong or doubtful in a recipe.
 
-    `code` is stable and has a page in `docs/findings/`; `path` is the dotted path of the recipe
+    `code` is stable and has a page in `docs/reference/findings/`; `path` is the dotted path of the recipe
     (`mechanism.noise.multiplier`); `remedy` says what to change, in the imperative.
     """
 

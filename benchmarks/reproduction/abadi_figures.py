@@ -5,7 +5,7 @@ privacy-loss distributions. Figure 3 is drawn from finished run folders: accurac
 
 Run: python benchmarks/reproduction/abadi_figures.py figure2 --out figure2.svg
      python benchmarks/reproduction/abadi_figures.py figure3 --out figure3.svg --run 'LABEL=FOLDER' [--run …]
-docs/reproduction/abadi.md shows both.
+docs/project/reproduction/abadi.md shows both.
 """
 
 from __future__ import annotations

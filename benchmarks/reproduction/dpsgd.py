@@ -3,7 +3,7 @@
 Finished runs are kept and not run again, so an interrupted table goes on.
 
 Run: python benchmarks/reproduction/dpsgd.py --data-root DIR --out FOLDER [--only WORD] [--seeds 3]
-docs/reproduction/dpsgd.md holds a table that was made this way.
+docs/project/reproduction/dpsgd.md holds a table that was made this way.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import sys
 import time
 from pathlib import Path
 
+from dprecipe.api import run
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
-from dprecipe.training.run.start import run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 NAMES = ("mnist-dpsgd", "mnist-scattering", "cifar10-scattering", "adult-dpsgd")

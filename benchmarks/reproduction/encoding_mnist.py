@@ -5,7 +5,7 @@ every method; then each method trains on all 60,000 and is scored on the test im
 are kept and not run again, so an interrupted table goes on, and several processes may share a folder (`--only dpsgd`).
 
 Run: python benchmarks/reproduction/encoding_mnist.py --data-root DIR --out FOLDER [--only WORD] [--seeds 3]
-docs/reproduction/encoding.md holds a table that was made this way.
+docs/project/reproduction/encoding.md holds a table that was made this way.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dprecipe.api import run
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
 from dprecipe.text.dump import dump_inline
-from dprecipe.training.run.start import run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 EPOCHS = 5.0

@@ -3,7 +3,7 @@
 All of the private records at once, and as many records as the teachers answer. Scored on the recipe's held-out rows.
 
 Run: python benchmarks/reproduction/pate_baselines.py --data-root DIR [--seeds 3]
-docs/reproduction/pate.md holds rows that were made this way.
+docs/project/reproduction/pate.md holds rows that were made this way.
 """
 
 from __future__ import annotations

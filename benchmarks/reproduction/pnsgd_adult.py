@@ -6,7 +6,7 @@ method; then each trains on all 32,561 and is scored on the test records, once f
 not run again, so an interrupted table goes on.
 
 Run: python benchmarks/reproduction/pnsgd_adult.py --data-root DIR --out FOLDER [--epsilon 0.5 1 2] [--seeds 3]
-docs/reproduction/pnsgd.md holds a table that was made this way.
+docs/project/reproduction/pnsgd.md holds a table that was made this way.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
+from dprecipe.api import run
 from dprecipe.data.load import load
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
 from dprecipe.text.dump import dump_inline
-from dprecipe.training.run.start import run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 KEPT = 26_000

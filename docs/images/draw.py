@@ -1,5 +1,5 @@
-"""Draw the maps of docs/architecture.md and the curves of docs/audit.md, each in light and in dark: `python
-docs/images/draw.py`.
+"""Draw the maps of docs/explanation/architecture.md and the curves of docs/how-to/audit.md, each in light and in dark:
+`python docs/images/draw.py`.
 
 Widths leave room for fonts that are a fifth wider than the usual ones.
 """

@@ -14,7 +14,7 @@ The order of a run that is charged to an account:
 | it dies, and the same attempt asks again, with the same nonce | the same reservation, once |
 | a resumed run | its next attempt reserves what the ledger holds and the rest of the plan; the larger one counts |
 | a copy of the run's folder asks for an attempt that another copy has had | refused: its nonce is another one |
-| a folder that is older than what the account was told is drawn | refused |
+| a folder that is older than what the account knows to be drawn | refused |
 | a copy that would draw again what the account knows is drawn | refused: something of it was seen |
 | two runs ask at once | one after the other; each sees what the other has reserved |
 """
@@ -87,32 +87,32 @@ class DataAccount:
 
     @property
     def place(self) -> str:
-        """Where it is, as people write it."""
+        """The account's address, as people write it."""
         return self._store.place
 
     def state(self) -> AccountState:
-        """What is counted now."""
+        """Returns what is counted now."""
         with self._store.snapshot() as books:
             return AccountState(books.facts, books.totals)
 
     def list_groups(self) -> list[GroupState]:
-        """Its groups of slots, in the order of their names."""
+        """Returns the account's groups of slots, in the order of their names."""
         with self._store.snapshot() as books:
             return books.read_groups()
 
     def find_run(self, run: str) -> RunState | None:
-        """What the account knows of a run."""
+        """Returns what the account knows about a run; None if the run is unknown."""
         with self._store.snapshot() as books:
             return books.find_run(run)
 
     @contextmanager
     def snapshot(self) -> Iterator[Books]:
-        """The account's rows at one moment, to read."""
+        """Opens the account's rows for reading, all as of one moment."""
         with self._store.snapshot() as books:
             yield books
 
     def verify(self, head: Head | None = None) -> Recount:
-        """Recompute the account from all its entries; `head`: an earlier one, that it must have gone on from.
+        """Recomputes the account from all its entries. `head`: an earlier head that the account must extend.
 
         Raises:
             AccountInvalid: naming each thing that does not hold.
@@ -123,10 +123,10 @@ class DataAccount:
             return check_books(books, f"account {self.facts.name}")
 
     def check_head(self, head: Head) -> None:
-        """Check that the account has gone on from an earlier head, without reading all entries.
+        """Checks that the account extends an earlier head, without reading all entries.
 
         Raises:
-            AccountInvalid: it has not.
+            AccountInvalid: it does not.
         """
         with self._store.snapshot() as books:
             self._check_head(books, head)
@@ -137,18 +137,18 @@ class DataAccount:
             raise AccountInvalid(f"account {self.facts.name}", [failure])
 
     def try_writing(self) -> None:
-        """Write to the account as a reservation does, and take it back."""
+        """Writes to the account as a reservation does, then rolls the transaction back."""
         with suppress(_TakenBack), self._store.transaction() as books:
             books.write_draft()
             raise _TakenBack
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Closes the connection to the database."""
         self._store.close()
 
     def bind(self, data_digest: bytes) -> tuple[str, ...]:
-        """Bind the account to data, or check that it is bound to these. Gives warnings: other accounts with the same
-        data, as far as they can be read here.
+        """Binds the account to data, or checks that it is bound to these. Returns warnings: other accounts with the
+        same data, as far as they can be read here.
 
         `data_digest`: a digest of the records; the account keeps its HMAC under a key of its own, and the digest
         itself nowhere.
@@ -170,14 +170,15 @@ class DataAccount:
         )
 
     def reserve_slots(self, group: str, charges: Sequence[Charge], delta: float, what: str) -> GroupState:
-        """Reserve a group of slots, of which runs may take. Asked again, it is there once.
+        """Reserves a group of slots, which runs may take later. A repeated call reserves it only once.
 
-        Guarantees: whatever runs take of it, in whatever order, is (ε, `delta`)-DP together, with the ε of the result.
+        Guarantees: whatever runs take from it, in whatever order, is (ε, `delta`)-DP together, with the ε of the
+        result.
 
         Raises:
             AccountRefused: more than the account's part for slots, or another group of this name.
             NotInAccount: an event that can't be a slot.
-            UsageFault: the account has no part for slots, or a name or δ that can't be.
+            UsageFault: the account has no part for slots, or the name or δ is not valid.
         """
         facts, charges = self.facts, order_charges(count_by_event(charges))
         if facts.slots is None:
@@ -198,16 +199,16 @@ class DataAccount:
                 if (before.charges, before.delta) == (charges, delta):
                     return before
                 raise AccountRefused(
-                    f"account {facts.name} has another group of slots of the name {group}", "choose another name"
+                    f"account {facts.name} already has a different group of slots named {group}", "choose another name"
                 )
             try:
                 add_group(facts, books.totals.groups, epsilon, delta)
             except ValueError:
                 groups, part = books.totals.groups, facts.slots
                 raise AccountRefused(
-                    f"account {facts.name} has no room for this group: its slots have ε = {epsilon:g} at δ = {delta:g} "
-                    f"together, and of its part for slots (ε = {part.epsilon:g}, δ = {part.delta:g}) groups have ε = "
-                    f"{groups.epsilon:g}, δ = {groups.delta:g}",
+                    f"this group does not fit into account {facts.name}: its slots together have ε = {epsilon:g} at δ "
+                    f"= {delta:g}; of the part for slots (ε = {part.epsilon:g}, δ = {part.delta:g}), groups already "
+                    f"take ε = {groups.epsilon:g}, δ = {groups.delta:g}",
                     "reserve fewer or noisier runs, or another share of δ; the part was fixed with the account",
                 ) from None
             books.append(act)
@@ -227,23 +228,23 @@ class DataAccount:
         data_digest: bytes | None = None,
         slots: str | None = None,
     ) -> Reservation:
-        """Reserve all that a run may draw, its earlier attempts included, for its next attempt.
+        """Reserves, for a run's next attempt, all that the run may draw, its earlier attempts included.
 
         `run`: the run's name, for good; `attempt`: its number, which only grows. `what`: for people, such as the
-        recipe's name. `claim`: what the run claims by itself. `nonce`: of this attempt; the same when the same attempt
-        asks again because it does not know whether it was answered, another one for everybody else. `drawn`: what
-        the run's ledger holds by now, less what the attempt is about to draw again (`spend_once.find_carried`).
-        `nonces`: of its earlier attempts, by number; the account's last is one of them. `data_digest`: as of `bind`;
-        another run may have bound the account to other data since. `slots`: the group that the run takes slots of, in
-        place of room under the filter.
+        recipe's name. `claim`: what the run claims by itself. `nonce`: identifies this attempt: the same when the same
+        attempt asks again because it does not know whether it was answered, and different for everybody else. `drawn`:
+        what the run's ledger holds by now, less what the attempt is about to draw again (`spend_once.find_carried`).
+        `nonces`: those of its earlier attempts, by number; the account's last is one of them. `data_digest`: as in
+        `bind`; another run may have bound the account to other data since. `slots`: the group from which the run takes
+        slots, instead of using the filter.
 
-        Guarantees: when it returns, the reservation is on disk and counts; asked again, it counts once.
+        Guarantees: when it returns, the reservation is on disk and counts; a repeated call counts once.
 
         Raises:
-            AccountRefused: the cap or the group has no room, the claim is above the largest ε of a run, the attempt was
-                another's, or the ledger is older than what the account was told.
+            AccountRefused: the run does not fit under the cap or in the group, the claim is above the largest ε of a
+                run, the attempt was another's, or the ledger is older than what the account knows.
             NotInAccount: an event that no account of this relation can hold.
-            UsageFault: names that can't be, no events, or an account that is bound to no data.
+            UsageFault: names that are not valid, no events, or an account that is bound to no data.
         """
         facts, charges = self.facts, run_lengths(charges)
         check_names(run, attempt, nonce)
@@ -273,7 +274,7 @@ class DataAccount:
         raise refuse_what_does_not_fit(state, spent, cost, charges)
 
     def check_fits(self, charges: Sequence[Charge], claim: RunClaim | None = None, slots: str | None = None) -> None:
-        """Whether a new run of these charges would be admitted now; nothing is reserved.
+        """Checks that a new run of these charges would be admitted now; nothing is reserved.
 
         Raises:
             AccountRefused, NotInAccount: as `reserve` would.
@@ -292,12 +293,12 @@ class DataAccount:
     def settle(
         self, run: str, attempt: int, charges: Sequence[Charge], final: bool, release: str | None = None
     ) -> Settlement:
-        """Put on record what the run's ledger says was drawn, of all attempts together; unsettled events of the ledger
-        were drawn. Asked again, it is there once.
+        """Records what the run's ledger says was drawn by all attempts together; unsettled events of the ledger count
+        as drawn. A repeated call records it only once.
 
-        `final`: the run has ended as `completed` or `budget`. Then what was not drawn is given back, unless
-        nothing of the run is seen before its end. Otherwise the reservation goes on counting in full. `release`: the
-        digest of what is released of it. A release that is made again is told again, and replaces the earlier one.
+        `final`: the run has ended as `completed` or `budget`. Then what was not drawn is given back, unless nothing of
+        the run is seen before its end. Otherwise the reservation continues to count in full. `release`: the digest of
+        what the run releases. A release that is made again is recorded again, and replaces the earlier one.
 
         Raises:
             AccountRefused: more than was reserved, less than was settled before, or an attempt that is not the last.
@@ -328,18 +329,20 @@ class DataAccount:
                 books.append(act)
             elif not final or act.cost != before.drawn:
                 raise AccountRefused(
-                    f"attempt {attempt} of run {run} is {before.status} in account {self.facts.name}, otherwise",
+                    f"attempt {attempt} of run {run} is already {before.status} in account {self.facts.name}, with "
+                    "other values",
                     "see dprecipe account history; a run that goes on needs its next attempt",
                 )
             return make_settlement(books, books.get_run(run))
 
     def void(self, run: str, attempt: int, charges: Sequence[Charge] = ()) -> None:
-        """Take the run's reservation back, since its ledger proves that nothing was drawn. Asked again, it is done.
+        """Takes the run's reservation back, since its ledger proves that nothing was drawn. A repeated call changes
+        nothing.
 
-        `charges`: what the ledger holds, of all attempts: nothing.
+        `charges`: what the ledger holds for all attempts, which must be nothing.
 
         Raises:
-            AccountRefused: something was drawn, or an attempt that is not the last, or that is settled.
+            AccountRefused: something was drawn, or the attempt is not the last or is already settled.
         """
         check_names(run, attempt, "")
         if count_events(charges):
@@ -352,7 +355,7 @@ class DataAccount:
                 return
             if before.status not in HOLDING or not before.drawn.is_nothing:
                 raise AccountRefused(
-                    f"run {run} has drawn noise, as account {self.facts.name} was told: it can't be void",
+                    f"run {run} has drawn noise, according to account {self.facts.name}: it can't be void",
                     "settle it with its own ledger: dprecipe account settle RUN",
                 )
             books.append(VoidAct(run, attempt))

@@ -1,4 +1,4 @@
-"""Where an account is: the path of a file, or the address of a database without a password."""
+"""Addresses of accounts: the path of a file, or the address of a database without a password."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ class FileAddress:
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """`url`: as libpq takes it. `name`: of the account; None where the database has one alone."""
+    """The address of an account on a server. `url`: as libpq takes it. `name`: the account's; None where the database
+    has only one."""
 
     url: str
     name: str | None
 
 
 def split_scheme(address: str) -> tuple[str, bool]:
-    """The scheme of an address, and whether it has a password or the like. Raises `ValueError`."""
+    """Returns the scheme of an address, and whether it holds a password or the like. Raises `ValueError`."""
     parts = urlsplit(address)
     keys = (key.lower() for key, _ in parse_qsl(parts.query, keep_blank_values=True))
     return parts.scheme, parts.password is not None or any(key in SECRET for key in keys)
 
 
 def parse_address(text: str, folder: Path = Path()) -> FileAddress | ServerAddress:
-    """The address of an account; a relative path is relative to `folder`.
+    """Parses the address of an account; a relative path is relative to `folder`.
 
     Raises:
-        UsageFault: a password in it, another scheme than PostgreSQL's, or a name that no account has. The message does
-            not repeat the address, which may hold a password.
+        UsageFault: a password in it, a scheme other than PostgreSQL's, or a name that no account can have. The message
+            does not repeat the address, which may hold a password.
     """
     if "://" not in text:
         if "\0" in text or not text:

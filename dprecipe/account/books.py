@@ -6,10 +6,10 @@
 | `dprecipe_accounts` | an account: its facts, its secret key, and the totals of its entries |
 | `dprecipe_entries` | an entry: its number and its line |
 | `dprecipe_runs` | what a run counts after its last entry |
-| `dprecipe_slots` | what a group of slots has left after the last entry that is about it |
+| `dprecipe_slots` | what a group of slots has left after its last entry |
 
-Totals, runs and groups follow from the entries. They are kept so that a new entry costs the same whatever came before;
-`dprecipe account verify` computes them again. Every value is a parameter; `?` stands for one.
+Totals, runs and groups follow from the entries. They are stored so that a new entry costs the same however many came
+before; `dprecipe account verify` computes them again. Every value is a parameter; `?` stands for one.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from dprecipe.faults import UsageFault
 from dprecipe.screen import make_printable
 
 Execute = Callable[[str, Sequence[Any]], Sequence[Sequence[Any]]]
-"""Runs a statement with its parameters; gives its rows."""
+"""A function that runs a statement with its parameters and returns its rows."""
 
 MAX_SHOWN = 20
 PAGE = 500
-"""Rows that are read at once."""
+"""Rows read at once."""
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE dprecipe_schema (version BIGINT NOT NULL)",
@@ -51,17 +51,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "(account TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, PRIMARY KEY (account, name))",
     ),
 )
-"""What takes the tables from each version to the next; version 0 is a database without them."""
+"""Statements that take the tables from each version to the next; version 0 is a database without them."""
 
 
 class Books:
     """One account, for as long as a transaction lasts.
 
-    `append` may be called in a transaction that has the account locked, and in no other.
+    Call `append` only in a transaction that has locked the account.
     """
 
     def __init__(self, execute: Execute, place: str, name: str, *, lock: str = "") -> None:
-        """`lock`: what makes SELECT lock the row.
+        """Reads the account's row. `lock`: the clause that makes SELECT lock it.
 
         Raises:
             UsageFault: there is no such account.
@@ -70,7 +70,7 @@ class Books:
         self._execute = execute
         self._place = place
         self._runs: dict[str, RunState | None] = {}
-        """What this transaction has read or written of runs."""
+        """Runs that this transaction has read or written."""
         columns = "facts, secret, totals"
         rows = execute(f"SELECT {columns} FROM dprecipe_accounts WHERE name = ?{lock}", (name,))
         if not rows:
@@ -83,11 +83,11 @@ class Books:
             self.secret = bytes.fromhex(secret)
             self.totals: Totals = read_totals(json.loads(totals))
             if self.facts.name != name:
-                raise ValueError("the name is another one than its facts say")
+                raise ValueError("the name differs from that in the facts")
             self._check_ends()
 
     def find_run(self, run: str) -> RunState | None:
-        """The state of a run; None of one that is unknown. Read once in a transaction."""
+        """Returns the state of a run, or None if the run is unknown. Each run is read once in a transaction."""
         if run not in self._runs:
             rows = self._execute("SELECT state FROM dprecipe_runs WHERE account = ? AND run = ?", (self.facts.id, run))
             with self._checking("a run's row"):
@@ -98,7 +98,7 @@ class Books:
         return self._runs[run]
 
     def get_run(self, run: str) -> RunState:
-        """The state of a run that there is. Raises `AccountInvalid` where its row is missing."""
+        """Returns the state of a run that must exist. Raises `AccountInvalid` if its row is missing."""
         with self._checking("a run's row"):
             state = self.find_run(run)
             if state is None:
@@ -106,7 +106,7 @@ class Books:
             return state
 
     def find_group(self, name: str) -> GroupState | None:
-        """The state of a group of slots; None of one that is unknown."""
+        """Returns the state of a group of slots, or None if the group is unknown."""
         rows = self._execute("SELECT state FROM dprecipe_slots WHERE account = ? AND name = ?", (self.facts.id, name))
         if not rows:
             return None
@@ -117,10 +117,10 @@ class Books:
             return state
 
     def append(self, act: Act) -> AccountEntry:
-        """Write an entry, and what follows from it.
+        """Writes an entry and all that follows from it.
 
         Raises:
-            ValueError: no writer makes such an entry (`state.follow`); nothing was written.
+            ValueError: no correct writer makes such an entry (`state.follow`); nothing was written.
         """
         time = self.totals.time if isinstance(act, SettleAct | VoidAct) else tell_time()
         entry = AccountEntry(self.totals.count, self.totals.head, time, act)
@@ -151,13 +151,13 @@ class Books:
         return entry
 
     def _find_known(self, act: Act) -> KnownState:
-        """What an act of this account is about, as it is now."""
+        """Returns the current state of what an act of this account is about."""
         run = self.find_run(act.run) if isinstance(act, ReserveAct | SettleAct | VoidAct) else None
         name = name_group(act, run)
         return KnownState(self.totals, run, None if name is None else self.find_group(name))
 
     def write_draft(self) -> None:
-        """Write what an entry would, for a transaction that is not to be kept: it makes the account invalid."""
+        """Writes what an entry would, for a transaction that is rolled back: if kept, the account would be invalid."""
         values = (self.facts.id, self.totals.count, "")
         self._execute("INSERT INTO dprecipe_entries (account, seq, line) VALUES (?, ?, ?)", values)
         self._execute("INSERT INTO dprecipe_runs (account, run, state) VALUES (?, ?, ?)", (self.facts.id, "", ""))
@@ -165,7 +165,7 @@ class Books:
         self._execute("UPDATE dprecipe_accounts SET totals = totals WHERE name = ?", (self.facts.name,))
 
     def read_lines(self, first: int = 0) -> Iterator[tuple[int, str]]:
-        """(number, line) of all entries from `first` on."""
+        """Yields (number, line) of all entries from `first` on."""
         while True:
             rows = self._execute(
                 f"SELECT seq, line FROM dprecipe_entries WHERE account = ? AND seq >= ? ORDER BY seq LIMIT {PAGE}",
@@ -177,12 +177,12 @@ class Books:
             first = int(rows[-1][0]) + 1
 
     def read_line(self, seq: int) -> str | None:
-        """The line of one entry; None where it is missing."""
+        """Returns the line of one entry; None if it is missing."""
         rows = self._execute("SELECT line FROM dprecipe_entries WHERE account = ? AND seq = ?", (self.facts.id, seq))
         return rows[0][0] if rows else None
 
     def read_runs(self) -> Iterator[RunState]:
-        """All runs, in the order of their names."""
+        """Yields all runs, in the order of their names."""
         after = ""
         while True:
             rows = self._execute(
@@ -196,13 +196,14 @@ class Books:
             after = rows[-1][0]
 
     def read_groups(self) -> list[GroupState]:
-        """All groups of slots, in the order of their names."""
+        """Returns all groups of slots, in the order of their names."""
         rows = self._execute("SELECT state FROM dprecipe_slots WHERE account = ? ORDER BY name", (self.facts.id,))
         with self._checking("a group's row"):
             return [read_group(json.loads(state)) for (state,) in rows]
 
     def _check_ends(self) -> None:
-        """That facts and totals belong to the first and the last entry: what can be seen without reading them all."""
+        """Checks that the facts match the first entry and the totals the last: what can be seen without reading all
+        entries."""
         count = self.totals.count
         rows = self._execute(
             "SELECT seq, line FROM dprecipe_entries WHERE account = ? AND seq IN (0, ?, ?)",
@@ -225,12 +226,12 @@ class Books:
 
 @lru_cache(maxsize=64)
 def _parse_facts(text: str) -> AccountFacts:
-    """The facts of a row, which are the same in every transaction."""
+    """Parses the facts in a row, which are the same in every transaction."""
     return read_facts(json.loads(text))
 
 
 class _Checking:
-    """Turns what is wrong with stored text into `AccountInvalid`."""
+    """A context manager that turns errors in stored text into `AccountInvalid`."""
 
     def __init__(self, place: str, subject: str) -> None:
         self._place, self._subject = place, subject
@@ -243,7 +244,7 @@ class _Checking:
 
 
 def create_account(execute: Execute, facts: AccountFacts, secret: bytes, place: str) -> None:
-    """Insert a new account into tables that are there. Raises `UsageFault` where there is one of this name."""
+    """Inserts a new account into existing tables. Raises `UsageFault` if there is one of this name."""
     if execute("SELECT name FROM dprecipe_accounts WHERE name = ?", (facts.name,)):
         raise UsageFault(
             f"{place}: there is an account {facts.name} already",
@@ -257,7 +258,7 @@ def create_account(execute: Execute, facts: AccountFacts, secret: bytes, place: 
 
 
 def migrate(execute: Execute, version: int) -> None:
-    """Take the tables from `version` to this program's. Call it in a transaction that has them locked."""
+    """Takes the tables from `version` to this program's. Call it in a transaction that has locked them."""
     for statements in MIGRATIONS[version:]:
         for statement in statements:
             execute(statement, ())
@@ -265,10 +266,10 @@ def migrate(execute: Execute, version: int) -> None:
 
 
 def check_version(execute: Execute, place: str) -> int:
-    """The version of the tables.
+    """Returns the version of the tables.
 
     Raises:
-        AccountUnavailable: they are of a newer program.
+        AccountUnavailable: a newer program made them.
     """
     rows = execute("SELECT version FROM dprecipe_schema", ())
     version = int(rows[0][0]) if rows else 0
@@ -281,7 +282,7 @@ def check_version(execute: Execute, place: str) -> int:
 
 
 def refuse_older_tables(place: str) -> AccountUnavailable:
-    """The fault for a reader, who changes nothing."""
+    """Returns the fault for a reader of older tables, who may not change them."""
     return AccountUnavailable(
         f"{place}: the account is of an older version, and was opened only to be read",
         f"bring it up to date: dprecipe account test {shlex.quote(place)}",
@@ -289,12 +290,12 @@ def refuse_older_tables(place: str) -> AccountUnavailable:
 
 
 def list_names(execute: Execute) -> list[str]:
-    """Names of the accounts, in order."""
+    """Returns the names of the accounts, in order."""
     return sorted(row[0] for row in execute("SELECT name FROM dprecipe_accounts", ()))
 
 
 def find_only_name(execute: Execute, place: str) -> str:
-    """The name of the only account.
+    """Returns the name of the only account.
 
     Raises:
         UsageFault: there is none, or several.

@@ -1,4 +1,4 @@
-"""Canonical JSON, digests and moments: what the chain of an account is made of."""
+"""Canonical JSON, digests and timestamps: the parts of an account's chain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _LARGEST = sys.float_info.max
 
 
 def to_line(content: Mapping[str, Any]) -> bytes:
-    """The one form of a JSON object: keys sorted, no blanks, ASCII. Raises `ValueError` for NaN and infinities."""
+    """Returns the canonical form of a JSON object: keys sorted, no blanks, ASCII. Raises `ValueError` for NaN and
+    infinities."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -27,7 +28,7 @@ def digest_of(line: bytes) -> str:
 
 
 def tell_time() -> str:
-    """Now, in UTC, to the second."""
+    """Returns the current time, in UTC, to the second."""
     return datetime.now(UTC).strftime(TIME_FORMAT)
 
 
@@ -56,7 +57,7 @@ class Fields:
         return value
 
     def number(self, name: str) -> float:
-        """A finite number that is not negative."""
+        """Takes a finite number that is not negative."""
         return _number(name, self._take(name))
 
     def numbers(self, name: str) -> tuple[float, ...]:
@@ -74,7 +75,7 @@ class Fields:
         return value
 
     def has(self, name: str) -> bool:
-        """Whether it is there: some fields are written only where there is something to say."""
+        """Returns True if the field is there: some are written only where there is something to say."""
         return name in self._rest
 
     def items(self, name: str) -> list[Any]:
@@ -96,7 +97,7 @@ class Fields:
         return value
 
     def is_null(self, name: str) -> bool:
-        """Whether it is null; if so, it is taken."""
+        """Returns True if the field is null, and then takes it."""
         if name in self._rest and self._rest[name] is None:
             del self._rest[name]
             return True

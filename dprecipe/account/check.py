@@ -3,14 +3,14 @@
 | caught by the entries alone | |
 |---|---|
 | an entry that was edited, removed from the middle, added or moved | the chain is broken |
-| an entry that no writer makes (settled above its reservation, void after drawing) | by `state.follow` |
-| a cost below that of its events, the ε of a group below that of its slots | they are computed again |
+| an entry that no correct writer makes (settled above its reservation, void after drawing) | `state.follow` |
+| a cost below that of its events, the ε of a group below that of its slots | both are computed again |
 | facts that were changed (a higher cap) | the first entry names their digest |
-| totals or a run's row that were changed | compared with what the entries come to |
-| more admitted than the cap holds | the filter is asked again |
+| totals or a run's row that were changed | they are compared with what the entries add up to |
+| more admitted than the cap allows | the filter is asked again |
 
-**Not caught by the entries alone:** entries missing at the end (a restored backup), or a whole chain written anew by
-somebody who can write to the database. An exported head (`head`) catches both, for what came before it was exported.
+**Not caught by the entries alone:** entries missing at the end (a restored backup), or a whole chain rewritten by
+somebody who can write to the database. An exported head (`head`) catches both, for all that came before its export.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ MAX_FAILURES = 20
 
 @dataclass
 class Recount:
-    """What entries come to, taken one by one."""
+    """The sums and state of an account, recomputed from its entries one by one."""
 
     facts: AccountFacts
     totals: Totals = field(init=False)
     runs: dict[str, RunState] = field(default_factory=dict)
     groups: dict[str, GroupState] = field(default_factory=dict)
     digests: list[str] = field(default_factory=list)
-    """Of the lines taken."""
+    """Digests of the lines taken."""
     _admitted: Spent | None = None
-    """A sum that the cap holds: all smaller ones are held, too."""
+    """A sum known to be within the cap: all smaller ones are within it, too."""
 
     def __post_init__(self) -> None:
         self.totals = Totals.start(self.facts)
@@ -53,16 +53,16 @@ class Recount:
         return AccountState(self.facts, self.totals)
 
     def copy(self) -> Recount:
-        """The count as it is now; this one goes on."""
+        """Returns a copy of the count as it is now."""
         other = copy(self)
         other.runs, other.groups, other.digests = dict(self.runs), dict(self.groups), [*self.digests]
         return other
 
     def take(self, line: str | bytes) -> None:
-        """The next entry.
+        """Takes the next entry.
 
         Raises:
-            ValueError: it is not one that a writer of this account makes.
+            ValueError: no correct writer of this account makes such an entry.
         """
         content = line.encode() if isinstance(line, str) else line
         entry = parse_entry(content, len(self.facts.orders))
@@ -103,7 +103,7 @@ class Recount:
             raise ValueError("the run claims more than the account allows a run")
 
     def check_cap(self) -> None:
-        """Raises `ValueError` where the cap does not hold what is counted now."""
+        """Raises `ValueError` if what is counted now exceeds the cap."""
         spent = self.state.spent
         if self._admitted is not None and is_within(spent, self._admitted):
             return
@@ -115,10 +115,10 @@ class Recount:
 def recount(
     facts: AccountFacts, lines: Iterable[str | bytes], subject: str, passed: Callable[[Recount], None] | None = None
 ) -> Recount:
-    """What these entries come to. `passed` is shown the count after each of them.
+    """Recomputes an account from these entries. Calls `passed` with the count after each of them.
 
     Raises:
-        AccountInvalid: one of them is none that follows; the failure names it.
+        AccountInvalid: an entry does not follow from those before it; the failure names it.
     """
     count = Recount(facts)
     try:
@@ -133,10 +133,10 @@ def recount(
 
 
 def check_books(books: Books, subject: str) -> Recount:
-    """Check an account's rows against each other, and recompute them from its entries.
+    """Checks an account's rows against each other, and recomputes them from its entries.
 
     Raises:
-        AccountInvalid: with each thing that does not hold; only the first one of the entries themselves.
+        AccountInvalid: with each thing that does not hold; for the entries themselves, only the first.
     """
     count = recount(books.facts, _list_lines(books, subject), subject)
     failures = []

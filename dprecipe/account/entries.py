@@ -3,16 +3,16 @@
 | type | what it says |
 |---|---|
 | `bind` | from now on, only runs on these data: a commitment under the account's secret key |
-| `slots` | a group of events, fixed now, of which runs may take slots; its (ε, δ) counts from now on |
+| `slots` | a group of events, fixed now, from which runs may take slots; its (ε, δ) counts from now on |
 | `reserve` | the attempt of a run is about to draw at most these events; they count in full from now on |
 | `settle` | the run's ledger says that these events were drawn, and whether the run has ended |
 | `void` | the run's ledger proves that nothing was drawn: the run counts nothing |
 
 Every line has `seq`, `prev` (the SHA-256 of the line before; of the facts, for the first), `time` and `type`. The time
 is what the writer's clock said: the order is that of `seq`, whatever the clock does. `settle` and `void` have the time
-of the line before: how long a run takes may depend on the records, or tell a number of steps or of runs that its
-guarantee keeps secret. Nothing in a line is secret. A field without anything to say is not written: `slots` of a run
-that takes none, `release` of a settlement before there is one.
+of the line before: how long a run takes may depend on the records, or reveal a number of steps or of runs that its
+guarantee keeps secret. Nothing in a line is secret. An empty field is left out: `slots` of a run that takes none,
+`release` of a settlement before there is one.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ MAX_WHAT = 200
 GROUP = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
 """The name of a group of slots."""
 MAX_LINE = 4 * 2**20
-"""Bytes of a line."""
+"""The most bytes in a line."""
 MAX_CHARGES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class RunClaim:
-    """What the run claims by itself; for people, and for the largest ε of a run."""
+    """The guarantee that a run claims by itself: for people, and to compare with the largest ε of a run."""
 
     epsilon: float
     delta: float
@@ -48,7 +48,7 @@ class RunClaim:
 
 @dataclass(frozen=True, slots=True)
 class SlotsAct:
-    """`charges`, whatever runs take of them, are (`epsilon`, `delta`)-DP together."""
+    """The entry of a group of slots: whatever runs take of `charges` is (`epsilon`, `delta`)-DP together."""
 
     kind: ClassVar[str] = "slots"
     group: str
@@ -69,8 +69,8 @@ class SlotsAct:
 
 @dataclass(frozen=True, slots=True)
 class ReserveAct:
-    """`cost` is the upper bound on `charges` at the account's orders. `slots`: the group that the run takes them of;
-    then its cost is not the filter's."""
+    """The entry of a reservation. `cost`: the upper bound on `charges` at the account's orders. `slots`: the group from
+    which the run takes them; then its cost does not count under the filter."""
 
     kind: ClassVar[str] = "reserve"
     run: str
@@ -98,8 +98,8 @@ class ReserveAct:
 
 @dataclass(frozen=True, slots=True)
 class SettleAct:
-    """`charges`: what the run's ledger holds, of all attempts together. `final`: the run has ended by itself.
-    `release`: the digest of what the run's mechanism made, which no other release has."""
+    """The entry of a settlement. `charges`: what the run's ledger holds for all attempts together. `final`: the run has
+    ended by itself. `release`: the digest of what the run's mechanism made, which no other release has."""
 
     kind: ClassVar[str] = "settle"
     run: str
@@ -161,15 +161,15 @@ def charges_to_json(charges: Sequence[Charge]) -> list[dict[str, Any]]:
 
 
 def clean_what(what: str) -> str:
-    """A name from a stranger as one printable line that an entry may hold."""
+    """Returns an untrusted name as one printable line that an entry may hold."""
     return make_printable(what).replace("\t", " ")[:MAX_WHAT]
 
 
 def parse_entry(line: bytes | str, orders: int) -> AccountEntry:
-    """An entry of an untrusted line.
+    """Parses an entry from an untrusted line.
 
     Raises:
-        ValueError: no entry of this many orders, or not in the one form in which a writer writes it.
+        ValueError: it is no entry with this many orders, or not in canonical form.
     """
     content = line.encode() if isinstance(line, str) else line
     if len(content) > MAX_LINE:
@@ -181,7 +181,7 @@ def parse_entry(line: bytes | str, orders: int) -> AccountEntry:
 
 
 def entry_from_json(content: Any, orders: int) -> AccountEntry:
-    """An entry of an untrusted JSON value. Raises `ValueError`."""
+    """Parses an entry from an untrusted JSON value. Raises `ValueError`."""
     fields = Fields(content)
     seq, prev, time = fields.whole("seq", 0), fields.text("prev", DIGEST.pattern), fields.moment("time")
     kind = fields.text("type", "[a-z]+")
@@ -253,7 +253,7 @@ def _charges(fields: Fields) -> tuple[Charge, ...]:
 
 
 def read_charges(events: list[Any]) -> tuple[Charge, ...]:
-    """Charges that `charges_to_json` wrote. Raises `ValueError`."""
+    """Reads charges that `charges_to_json` wrote. Raises `ValueError`."""
     if len(events) > MAX_CHARGES:
         raise ValueError("too many events")
     charges = tuple(charge_from_json(event) for event in events)

@@ -17,16 +17,17 @@ from dprecipe.privacy.filters.split import subtract_part
 
 SCHEMA = "dprecipe.account/v1"
 NAME = r"[^\W_](?:[\w .()+-]{0,78}[\w)])?"
-"""Letters and digits of any script, and a few signs between them: no line breaks, quotes or slashes."""
+"""A name of an account: letters and digits of any script, and a few signs between them; no line breaks, quotes or
+slashes."""
 UNIT = r"[^\x00-\x1f\x7f]{1,200}"
 SAME = 1e-9
-"""Relative difference of two computations of one number."""
+"""The largest relative difference between two computations of one number."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsPart:
-    """The part of a cap that is kept for groups of slots: the ε of all groups add up to at most `epsilon`, their δ to
-    at most `delta`."""
+    """The part of a cap that is kept for groups of slots: the ε of all groups add up to at most `epsilon`, and their δ
+    to at most `delta`."""
 
     epsilon: float
     delta: float
@@ -34,7 +35,7 @@ class SlotsPart:
 
 @dataclass(frozen=True, slots=True)
 class AccountFacts:
-    """What an account is about: its cap, whom it protects, under which relation.
+    """The facts of an account: its cap, whom it protects, and under which relation.
 
     `unit`: who is protected, as recipes write it (`record`, or the column that names the person).
     `max_epsilon_per_run`: the largest ε that one run may claim. `orders`: the Rényi orders at which everything
@@ -42,7 +43,7 @@ class AccountFacts:
     filter has the rest.
 
     Formal guarantee: everything that is ever released by the runs of the account, whatever was decided along the way,
-    is (epsilon, delta)-differentially private (docs/account.md has the theorem and its conditions).
+    is (epsilon, delta)-differentially private (docs/how-to/account.md has the theorem and its conditions).
     """
 
     name: str
@@ -58,18 +59,18 @@ class AccountFacts:
 
     @property
     def cap(self) -> Cap:
-        """The filter's: of all runs that take no slots."""
+        """The cap of the filter, for all runs that take no slots."""
         part = self.slots
         return _make_cap(self.epsilon, self.delta, *((0.0, 0.0) if part is None else (part.epsilon, part.delta)))
 
     def cap_of(self, slots: str | None) -> Cap:
-        """The cap at whose orders a run's cost is told: the filter's, or, of a run that takes slots and costs the
-        filter nothing, the whole one. What is left for the filter may be so little that its orders say nothing."""
+        """Returns the cap at whose orders a run's cost is stated: the filter's; for a run that takes slots, and so
+        costs the filter nothing, the whole cap. So little may be left for the filter that its orders say nothing."""
         return self.cap if slots is None else _make_cap(self.epsilon, self.delta, 0.0, 0.0)
 
     @property
     def digest(self) -> str:
-        """What the first entry names as the line before it."""
+        """The digest of the facts, which the first entry names as that of the line before it."""
         return _digest_facts(self)
 
     def to_json(self) -> dict[str, Any]:
@@ -86,10 +87,10 @@ def new_facts(
     max_epsilon_per_run: float | None = None,
     slots: SlotsPart | None = None,
 ) -> AccountFacts:
-    """The facts of a new account.
+    """Returns the facts of a new account.
 
     Raises:
-        UsageFault: a name that can't be one, or numbers that are no cap.
+        UsageFault: the name is not valid, or the numbers are no cap.
     """
     if not re.fullmatch(NAME, name):
         raise UsageFault(
@@ -130,10 +131,10 @@ def new_facts(
 
 
 def read_facts(content: Any) -> AccountFacts:
-    """The facts of an untrusted JSON object.
+    """Reads the facts from an untrusted JSON object.
 
     Raises:
-        ValueError: it is not one that `AccountFacts.to_json` writes, or its orders are not those of its cap.
+        ValueError: `AccountFacts.to_json` does not write such an object, or its orders are not those of its cap.
     """
     fields = Fields(content)
     fields.text("schema", re.escape(SCHEMA))
@@ -167,7 +168,7 @@ def _read_part(fields: Fields) -> SlotsPart:
 
 @lru_cache(maxsize=64)
 def _make_cap(epsilon: float, delta: float, slots_epsilon: float, slots_delta: float) -> Cap:
-    """A cap keeps its orders, which take a millisecond to find."""
+    """Makes a cap, cached because its orders take a millisecond to find."""
     return subtract_part(epsilon, delta, slots_epsilon, slots_delta)
 
 

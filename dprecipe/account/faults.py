@@ -1,4 +1,4 @@
-"""What ends a command that asks an account."""
+"""Faults that end a command that uses an account."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dprecipe.screen import make_printable
 
 
 class AccountRefused(BudgetSpent):
-    """The account does not allow it: the cap would be exceeded, or its rules forbid the step. Exit code 3.
+    """A refusal by the account: the cap would be exceeded, or its rules forbid the step. Exit code 3.
 
-    `room`: the share of the run's cost that would fit, where the cap is what refuses; None otherwise.
+    `room`: the share of the run's cost that would still fit, where the cap is the reason; None otherwise.
     """
 
     def __init__(self, message: str, remedy: str = "", affordable_share: float | None = None) -> None:
@@ -20,11 +20,11 @@ class AccountRefused(BudgetSpent):
 
 
 class AccountUnavailable(RunFailed):
-    """The account's database can't be reached, read or written; nothing is half-written. Exit code 4."""
+    """A failure to reach, read or write the account's database; nothing is half-written. Exit code 4."""
 
 
 class AccountInvalid(Fault):
-    """An account or its statement does not verify; `failures` names each thing that does not hold. Exit code 3."""
+    """An account or a statement that does not verify; `failures` names each thing that does not hold. Exit code 3."""
 
     exit_code = 3
 
@@ -32,5 +32,5 @@ class AccountInvalid(Fault):
         self.failures = tuple(failures)
         super().__init__(
             f"{subject} does not verify:\n" + "\n".join(f"- {make_printable(f)}" for f in self.failures),
-            "admit no run to it; go back to a copy that verifies, or make a new account (docs/account.md)",
+            "admit no run to it; go back to a copy that verifies, or make a new account (docs/how-to/account.md)",
         )

@@ -1,5 +1,5 @@
-"""Where SQLite's locks and logs don't hold: on file systems that several machines share, and for a file that is mounted
-by itself, without what is kept beside it."""
+"""Places where SQLite's locks and logs don't work: file systems that several machines share, and a file that is mounted
+by itself, without the files kept beside it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 def find_network_type(path: Path) -> str | None:
-    """The type of the file system if it is one of a network, also through FUSE; None if not, or where it can't be told
-    (systems without `/proc`)."""
+    """Returns the type of the file system if it is a network's, also through FUSE; None if it is not, or if this can't
+    be known (systems without `/proc`)."""
     kind, _ = find_mount(path, _read_mounts())
     return kind if kind.removeprefix("fuse.") in NETWORK else None
 
 
 def is_mount(path: Path) -> bool:
     """Returns True if the file itself is a mount (`mount --bind`, a container's volume of one file): elsewhere it has
-    another name and other files beside it. False where it can't be told."""
+    another name and other files beside it. False if this can't be known."""
     return find_mount(path, _read_mounts())[1] == os.path.realpath(path)
 
 
@@ -37,8 +37,8 @@ def _read_mounts() -> str:
 
 
 def find_mount(path: Path, mounts: str) -> tuple[str, str]:
-    """The type of the file system a path is on and where it is mounted, by the text of `/proc/self/mountinfo`; empty if
-    none fits."""
+    """Returns the type of the file system that a path is on and where that is mounted, from the text of
+    `/proc/self/mountinfo`; empty strings if none fits."""
     place = os.path.realpath(path)
     best, kind = "", ""
     for line in mounts.splitlines():

@@ -1,4 +1,4 @@
-"""Groups of slots in an account: what each has left, and what a run takes of it and gives back.
+"""Groups of slots in an account: what each has left, and what a run takes from it and gives back.
 
 | when | what becomes of slots |
 |---|---|
@@ -8,8 +8,8 @@
 | settled, final (completed, budget) | it keeps what dominates what was drawn; all, if nothing is seen before its end |
 | void | it gives back all |
 
-Source: dprecipe/privacy/filters/slots.py. A slot that is given back was not used: no outcome of it was seen, and what
-decided that was released, or is a public rule.
+Source: dprecipe/privacy/filters/slots.py. A slot that is given back was not used: no outcome of it was seen, and the
+decision rested on released values or on a public rule.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEXT = r"(?s).{0,200}"
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A group after its last entry. `charges`: as it was reserved; `left`: what no run holds. Whatever is taken of it
+    """A group after its last entry. `charges`: as it was reserved; `left`: what no run holds. Whatever is taken from it
     is (`epsilon`, `delta`)-DP. `first`: the number of its entry."""
 
     group: str
@@ -59,9 +59,9 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class RunSlots:
-    """What a run holds of a group. `asked`: the most that it has reserved of each event, or what it drew, once it is
-    settled for good; `taken`: slots that dominate it; `reserved`: those that it held while its last reservation was
-    open."""
+    """The slots of a group that a run holds. `asked`: the most that it has reserved of each event, or, once it is
+    settled for good, what it drew; `taken`: slots that dominate `asked`; `reserved`: those that it held while its last
+    reservation was open."""
 
     group: str
     asked: tuple[Charge, ...] = ()
@@ -77,13 +77,14 @@ class RunSlots:
         }
 
     def cover(self, charges: Sequence[Charge], neighbouring: Neighbouring) -> bool:
-        """Whether what it holds dominates all these together."""
+        """Returns True if the slots held dominate all these charges together."""
         return not charges or _split(self.taken, charges, neighbouring) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTotals:
-    """Of all groups of slots: how many, their ε and δ added up, and how many runs hold slots."""
+    """The totals of all groups of slots: their number, their ε and δ added up, and the number of runs that hold
+    slots."""
 
     count: int = 0
     epsilon: float = 0.0
@@ -95,10 +96,10 @@ class GroupTotals:
 
 
 def add_group(facts: AccountFacts, groups: GroupTotals, epsilon: float, delta: float) -> GroupTotals:
-    """The totals of groups with one more.
+    """Returns the totals with one more group.
 
     Raises:
-        ValueError: it is no group, or more than the account's part for slots.
+        ValueError: it is no group, or exceeds the account's part for slots.
     """
     if facts.slots is None:
         raise ValueError("the account has no part for slots")
@@ -111,10 +112,10 @@ def add_group(facts: AccountFacts, groups: GroupTotals, epsilon: float, delta: f
 
 
 def open_group(act: SlotsAct, seq: int, neighbouring: Neighbouring) -> GroupState:
-    """A new group, of which nothing is taken.
+    """Returns a new group, from which nothing is taken.
 
     Raises:
-        ValueError: nothing in it, or an event that can't be a slot.
+        ValueError: it is empty, or an event can't be a slot.
     """
     if not act.charges:
         raise ValueError("a group of no slots")
@@ -126,7 +127,7 @@ def open_group(act: SlotsAct, seq: int, neighbouring: Neighbouring) -> GroupStat
 def take_slots(
     group: GroupState, before: RunSlots | None, charges: Sequence[Charge], neighbouring: Neighbouring
 ) -> tuple[GroupState, RunSlots]:
-    """Group and run, once the run may draw all these.
+    """Returns the group and the run's slots, once the run may draw all these charges.
 
     Raises:
         ValueError: what is left does not dominate it.
@@ -148,10 +149,10 @@ def take_slots(
 def give_back(
     group: GroupState, own: RunSlots, drawn: Sequence[Charge], neighbouring: Neighbouring
 ) -> tuple[GroupState, RunSlots]:
-    """Group and run, once the run has ended and drawn these.
+    """Returns the group and the run's slots, once the run has ended and drawn these charges.
 
     Raises:
-        ValueError: what it holds does not dominate them.
+        ValueError: what the run holds does not dominate them.
     """
     if not drawn:
         return replace(group, left=join_slots(group.left, own.taken)), RunSlots(group.group)
@@ -164,13 +165,13 @@ def give_back(
 
 
 def join_slots(first: Sequence[Charge], second: Sequence[Charge]) -> tuple[Charge, ...]:
-    """All slots of both, in one order."""
+    """Returns all slots of both, in one fixed order."""
     return order_charges(count_by_event((*first, *second)))
 
 
 @lru_cache(maxsize=64)
 def find_epsilon(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouring) -> float:
-    """ε of all these slots at δ, not rounded.
+    """Returns ε of all these slots at δ, not rounded.
 
     Raises:
         NotInAccount: an event that can't be a slot.
@@ -181,7 +182,7 @@ def find_epsilon(charges: tuple[Charge, ...], delta: float, neighbouring: Neighb
 
 
 def _make(charges: Sequence[Charge], neighbouring: Neighbouring) -> SlotGroup | None:
-    """The group; None where an event can't be a slot."""
+    """Returns the group; None if an event can't be a slot."""
     from dprecipe.privacy.filters.cost import NotInAccount
     from dprecipe.privacy.filters.slots import SlotGroup
 
@@ -194,7 +195,8 @@ def _make(charges: Sequence[Charge], neighbouring: Neighbouring) -> SlotGroup | 
 def _split(
     slots: Sequence[Charge], charges: Sequence[Charge], neighbouring: Neighbouring
 ) -> tuple[SlotGroup, SlotGroup] | None:
-    """What a run of these takes of the slots, and what is left; None where they don't dominate it."""
+    """Returns what a run of these charges takes of the slots, and what is left; None if the slots don't dominate the
+    run."""
     from dprecipe.privacy.filters.cost import NotInAccount
 
     group = _make(slots, neighbouring)
@@ -205,7 +207,7 @@ def _split(
 
 
 def read_group(content: Mapping[str, Any]) -> GroupState:
-    """A state that `GroupState.to_json` wrote. Raises `ValueError`."""
+    """Reads what `GroupState.to_json` wrote. Raises `ValueError`."""
     fields = Fields(content)
     state = GroupState(
         fields.text("group", GROUP),
@@ -221,7 +223,7 @@ def read_group(content: Mapping[str, Any]) -> GroupState:
 
 
 def read_run_slots(content: Mapping[str, Any]) -> RunSlots:
-    """What `RunSlots.to_json` wrote. Raises `ValueError`."""
+    """Reads what `RunSlots.to_json` wrote. Raises `ValueError`."""
     fields = Fields(content)
     own = RunSlots(
         fields.text("group", GROUP),
@@ -234,7 +236,7 @@ def read_run_slots(content: Mapping[str, Any]) -> RunSlots:
 
 
 def read_group_totals(fields: Fields) -> GroupTotals:
-    """What `GroupTotals.to_json` wrote. Raises `ValueError`."""
+    """Reads what `GroupTotals.to_json` wrote. Raises `ValueError`."""
     groups = GroupTotals(
         fields.whole("count", 1), fields.number("epsilon"), fields.number("delta"), fields.whole("runs", 0)
     )

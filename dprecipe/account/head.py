@@ -1,7 +1,7 @@
 """The head of an account: how many entries there were at a moment, and the digest of the last.
 
-An account can't know by itself that it was rolled back: a restored backup is a whole account. Its head, kept where who
-can write to the database can't write, shows it: the account must have gone on from there.
+An account can't know by itself that it was rolled back: a restored backup is a valid account. A head reveals it, if
+kept where those who write to the database can't write: the account must extend that head.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HEAD_SCHEMA = "dprecipe.account-head/v1"
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """`account`: the account's id."""
+    """The head of an account at one moment. `account`: the account's id."""
 
     name: str
     account: str
@@ -44,7 +44,7 @@ def make_head(facts: AccountFacts, totals: Totals) -> Head:
 
 
 def read_head(content: Any) -> Head:
-    """The head in an untrusted JSON value. Raises `ValueError`."""
+    """Reads the head from an untrusted JSON value. Raises `ValueError`."""
     fields = Fields(content)
     fields.text("schema", re.escape(HEAD_SCHEMA))
     head = Head(
@@ -59,9 +59,9 @@ def read_head(content: Any) -> Head:
 
 
 def find_rollback(facts: AccountFacts, count: int, digest_at: Callable[[int], str], head: Head) -> str | None:
-    """What is wrong if an account of so many entries has not gone on from this head; None if it has.
+    """Returns what is wrong if an account of `count` entries does not extend this head; None if it does.
 
-    `digest_at`: the digest of the line with this number.
+    `digest_at`: returns the digest of the line with a number.
     """
     if head.account != facts.id:
         return "the head is of another account"
@@ -69,5 +69,5 @@ def find_rollback(facts: AccountFacts, count: int, digest_at: Callable[[int], st
         missing = head.count - count
         return f"{missing} entries that were there on {head.time} are missing: it was rolled back (a restored backup?)"
     if head.head != (digest_at(head.count - 1) if head.count else facts.digest):
-        return f"entry {head.count - 1} is another one than on {head.time}: the entries were written anew"
+        return f"entry {head.count - 1} is not the one of {head.time}: the entries were rewritten"
     return None

@@ -14,7 +14,7 @@ SECRET_BYTES = 32
 
 
 def open_account(address: str | Path, folder: Path = Path(), *, read_only: bool = False) -> DataAccount:
-    """The account at a path or a URL; a relative path is relative to `folder`.
+    """Opens the account at a path or a URL; a relative path is relative to `folder`.
 
     Raises:
         UsageFault: there is none, or the address has a password.
@@ -24,7 +24,7 @@ def open_account(address: str | Path, folder: Path = Path(), *, read_only: bool 
 
 
 def create_account(address: str | Path, facts: AccountFacts) -> DataAccount:
-    """Make a new account. Raises as `open_account`, and `UsageFault` where there is one already."""
+    """Makes a new account. Raises like `open_account`, and `UsageFault` if there is one already."""
     store = open_store(str(address), name=facts.name)
     store.create(facts, secrets.token_bytes(SECRET_BYTES))
     return DataAccount(store)
@@ -33,7 +33,7 @@ def create_account(address: str | Path, facts: AccountFacts) -> DataAccount:
 def open_store(
     address: str, folder: Path = Path(), *, read_only: bool = False, name: str | None = None
 ) -> AccountStore:
-    """The database of an account, not yet connected to. `name`: of the account, where the address has none."""
+    """Returns the database of an account, not yet connected to. `name`: the account's, where the address has none."""
     parsed = parse_address(address, folder)
     if isinstance(parsed, FileAddress):
         from dprecipe.account.sqlite_store import SqliteStore

@@ -1,7 +1,7 @@
 """Accounts in a PostgreSQL database: many accounts, for the machines that reach the server.
 
-A transaction locks the account's row (`SELECT … FOR UPDATE`), so the writers of one account come one after the other,
-and those of different accounts don't wait for each other. A commit is on the server's disk when it returns. The
+A transaction locks the account's row (`SELECT … FOR UPDATE`), so writers of one account take turns, and writers of
+different accounts don't wait for each other. A commit is on the server's disk when it returns. The
 password comes from libpq's own places: `$PGPASSWORD`, `~/.pgpass`, or a service file.
 """
 
@@ -33,11 +33,11 @@ from dprecipe.libraries import importing_libraries
 from dprecipe.screen import make_printable
 
 WAIT_SECONDS = 60
-"""How long a lock that another client holds is waited for, and how long the server waits for a silent client."""
+"""The longest wait for a lock that another client holds, and of the server for a silent client."""
 CONNECT_SECONDS = 15
 MAX_SIBLINGS = 64
 SCHEMA_LOCK = 0x64707261
-"""The advisory lock of who makes or changes the tables."""
+"""The advisory lock held while the tables are made or changed."""
 WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 SETTINGS = {
@@ -46,14 +46,14 @@ SETTINGS = {
     "idle_in_transaction_session_timeout": f"{WAIT_SECONDS}s",
     "synchronous_commit": "on",
 }
-"""Of each transaction: poolers give each one another server process."""
+"""Settings made in each transaction: a pooler may give each one another server process."""
 SET_LOCAL = "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in SETTINGS.items())
 LOCK_CODES = ("55P03", "57014", "40P01", "40001")
-"""A lock not had in time, a statement cancelled, a deadlock, a conflict of transactions."""
+"""Error codes: a lock not obtained in time, a cancelled statement, a deadlock, a conflict of transactions."""
 
 
 class PostgresStore:
-    """`AccountStore` of an account in a database. `name`: of the account; None where the database has one alone."""
+    """`AccountStore` of an account in a database. `name`: the account's; None where the database has only one."""
 
     def __init__(self, url: str, name: str | None, *, read_only: bool = False) -> None:
         self.url = url
@@ -64,7 +64,7 @@ class PostgresStore:
         self._connection: Any = None
         self._process = 0
         self._of_parents: list[Any] = []
-        """Connections of the process that this one was forked from: neither used nor closed here."""
+        """Connections of the parent process, from before a fork: neither used nor closed here."""
 
     def create(self, facts: AccountFacts, secret: bytes) -> None:
         with self._lock, self._faults():
@@ -93,7 +93,7 @@ class PostgresStore:
             yield books
 
     def list_siblings(self) -> Sequence[Sibling]:
-        """The other accounts of the database; those whose rows can't be read are left out."""
+        """Returns the other accounts of the database; those whose rows can't be read are left out."""
         siblings = []
         with self._lock, self._faults():
             execute = self._begin(READ).execute
@@ -129,8 +129,8 @@ class PostgresStore:
                 raise
 
     def _open_books(self, begin: str, lock: str) -> tuple[_Session, Books]:
-        """Begin a transaction, and read the account. On a connection that the server has closed meanwhile nothing was
-        begun: a new one is made."""
+        """Begins a transaction and reads the account. If the server has closed the connection meanwhile, nothing was
+        begun, and a new connection is made."""
         psycopg = _import_client()
         was_open = self._is_connected()
         try:
@@ -146,7 +146,7 @@ class PostgresStore:
         return session, Books(session.execute, self.place, self.name, lock=lock)
 
     def _begin(self, begin: str) -> _Session:
-        """A transaction; what begins it is sent with its first question."""
+        """Returns a transaction; the statement that begins it is sent with its first query."""
         session = _Session(self._connect())
         session.execute(begin)
         session.execute(SET_LOCAL)
@@ -167,7 +167,7 @@ class PostgresStore:
             connect_timeout=CONNECT_SECONDS,
             application_name="dprecipe account",
             client_encoding="UTF8",
-            prepare_threshold=None,  # poolers give each transaction another server process
+            prepare_threshold=None,  # a pooler may give each transaction another server process
         )
         self._connection, self._process = connection, os.getpid()
         try:
@@ -178,7 +178,7 @@ class PostgresStore:
         return connection
 
     def _check_tables(self, connection: Any) -> None:
-        """Bring older tables up to date; refuse newer ones."""
+        """Brings older tables up to date; refuses newer ones."""
         execute = _Session(connection).execute
         if not _has_tables(execute) or check_version(execute, self.place) == len(MIGRATIONS):
             return
@@ -218,7 +218,8 @@ class PostgresStore:
             return UsageFault(f"{self.place}: the database has no accounts", "dprecipe account create makes one")
         if code.startswith("53"):
             return AccountUnavailable(
-                f"{self.place}: the server has no room: {said}{nothing}", "make room on the server, and try again"
+                f"{self.place}: the server lacks resources: {said}{nothing}",
+                "free disk space, memory or connections there, and try again",
             )
         if code in ("42501", "25006"):
             return AccountUnavailable(
@@ -228,30 +229,30 @@ class PostgresStore:
         if isinstance(error, operational):
             return AccountUnavailable(
                 f"{self.place}: the database can't be reached, or the connection was lost: {said}; what was not yet "
-                "confirmed is there wholly or not at all, and asking again is safe",
+                "confirmed was written entirely or not at all, and asking again is safe",
                 f"{_find_remedy(said)}; then: {test}",
             )
         return AccountUnavailable(f"{self.place}: PostgreSQL reports: {said}{nothing}", f"test the database: {test}")
 
 
 REMEDIES = (
-    (("password",), "put the user's password into ~/.pgpass (mode 0600) or $PGPASSWORD, and no other one"),
+    (("password",), "put the user's correct password into ~/.pgpass (mode 0600) or $PGPASSWORD"),
     (("does not exist",), "make what is missing (createdb, createuser), or correct the address"),
-    (("pg_hba.conf",), "ask who keeps the server to let you in (pg_hba.conf)"),
+    (("pg_hba.conf",), "ask the server's administrator to let you in (pg_hba.conf)"),
     (("SSL", "certificate"), "set up TLS on the server, or write the sslmode that it has (on one machine: disable)"),
     (("resolve", "translate host"), "correct the host in the address"),
     (("service",), "describe the service in ~/.pg_service.conf, or write the address in full"),
 )
-"""What to do, by words of what libpq says: it has no codes for what fails before there is a connection."""
+"""Remedies by words in libpq's message: it has no codes for failures before there is a connection."""
 
 
 def _find_remedy(said: str) -> str:
     known = (remedy for words, remedy in REMEDIES if any(word in said for word in words))
-    return next(known, "see that the server runs, that host and port are its own, and that no firewall is between")
+    return next(known, "check that the server runs, that host and port are right, and that no firewall is in between")
 
 
 def _has_tables(execute: Execute) -> bool:
-    # Of the catalogue's rows, which a transaction sees as they are: its cache may be older.
+    # Reads the catalogue's rows, which a transaction sees as they are: its cache may be older.
     query = "SELECT FROM pg_catalog.pg_tables WHERE tablename = ? AND schemaname = ANY (current_schemas(false))"
     return bool(execute(f"SELECT EXISTS ({query})", ("dprecipe_schema",))[0][0])
 
@@ -264,15 +265,16 @@ def _import_client() -> Any:
 
 
 class _Session:
-    """Statements of one transaction. Those that ask nothing wait for the next that does, or for the end: all of them
-    take the server one answer. Who waits for a lock of another machine's transaction waits for each of its answers."""
+    """The statements of one transaction. Statements without results wait for the next one with a result, or for the
+    end, so that all of them take one round trip. Anyone who waits for this transaction's lock waits for each of its
+    round trips."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._waiting: list[tuple[str, Sequence[Any]]] = []
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Sequence[Sequence[Any]]:
-        """The rows of a SELECT; those of `SET_LOCAL`, and other statements, ask nothing."""
+        """Returns the rows of a SELECT. `SET_LOCAL` and all other statements return none and only wait to be sent."""
         self._waiting.append((statement.replace("?", "%s"), parameters))
         return () if statement == SET_LOCAL or not statement.startswith("SELECT") else self._send()
 
@@ -281,7 +283,7 @@ class _Session:
         self._send()
 
     def _send(self) -> Sequence[Sequence[Any]]:
-        """Send what waits; the rows of the last statement."""
+        """Sends the waiting statements; returns the rows of the last."""
         psycopg = _import_client()
         waiting, self._waiting = self._waiting, []
         if len(waiting) == 1 or not psycopg.Pipeline.is_supported():

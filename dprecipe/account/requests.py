@@ -1,4 +1,4 @@
-"""What an account answers to a run that asks: what it looks at before it writes, and what a refusal says."""
+"""Answers of an account to a run: the checks before it writes, and the text of its refusals."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from dprecipe.privacy.filters.filter import affordable_share, mixture_epsilon
 
 
 def commit(secret: bytes, data_digest: bytes) -> str:
-    """The commitment of an account to data. Source: RFC 2104."""
+    """Returns the commitment of an account to data. Source: RFC 2104."""
     return hmac.new(secret, b"dprecipe account data\0" + data_digest, hashlib.sha256).hexdigest()
 
 
 def check_names(run: str, attempt: int, nonce: str) -> None:
-    """Raises `UsageFault` for names that can't be."""
+    """Raises `UsageFault` for names that are not valid."""
     if not re.fullmatch(RUN, run) or not re.fullmatch(NONCE, nonce) or not 1 <= attempt <= MAX_ATTEMPTS:
         raise UsageFault(
             "a run's name, nonce or attempt is not valid",
@@ -37,27 +37,27 @@ def check_names(run: str, attempt: int, nonce: str) -> None:
 
 
 def is_repeated(before: RunState, act: ReserveAct) -> bool:
-    """Whether it is the open reservation, asked for once more."""
+    """Returns True if the act is the open reservation, asked for once more."""
     same = (before.attempt, before.nonce, before.charges_digest) == (act.attempt, act.nonce, digest_charges(act))
     return same and before.status == OPEN
 
 
 def spent_with(totals: Totals, counted: Spent | None, cost: Spent) -> Spent:
-    """What all count once the run reserves `cost`, where it counted `counted` before."""
+    """Returns what all runs count once a run reserves `cost`, having counted `counted` before."""
     if counted is None:
         return (totals.sums + Sums.of(cost)).to_spent()
     return (totals.sums - Sums.of(counted) + Sums.of(largest(counted, cost))).to_spent()
 
 
 def make_reservation(books: Books, run: RunState) -> Reservation:
-    """What a run has reserved."""
+    """Returns what a run has reserved."""
     return Reservation(
         books.facts, run.run, run.attempt, run.reserved, run.last + 1, digest_at(books, run.last), run.slots
     )
 
 
 def make_settlement(books: Books, run: RunState) -> Settlement:
-    """What became of a run's reservation."""
+    """Returns what became of a run's reservation."""
     slots = None
     if run.slots is not None and (group := books.find_group(run.slots.group)) is not None:
         slots = SlotsTaken(group.group, group.epsilon, group.delta, run.slots.reserved, run.slots.taken)
@@ -76,19 +76,19 @@ def make_settlement(books: Books, run: RunState) -> Settlement:
 
 
 def digest_at(books: Books, seq: int) -> str:
-    """The digest of the line with this number."""
+    """Returns the digest of the line with this number."""
     return books.totals.head if seq == books.totals.count - 1 else digest_of((books.read_line(seq) or "").encode())
 
 
 def check_attempt(
     facts: AccountFacts, before: RunState, act: ReserveAct, known: Spent, nonces: Mapping[int, str] | None
 ) -> None:
-    """A later attempt is that of the run's own, newest folder.
+    """Checks that a later attempt comes from the run's own, newest folder.
 
     Raises:
-        AccountRefused: it is a copy's, or older than what the account was told.
+        AccountRefused: it comes from a copy, or from a folder older than what the account knows.
     """
-    # A copy that was refused once has used up a number, too: its next one is new, its past is not.
+    # A copy that was refused once has used up a number, too: its next number is new, but its past is not.
     is_other = nonces is not None and nonces.get(before.attempt) != before.nonce
     if act.attempt <= before.attempt or is_other:
         raise AccountRefused(
@@ -106,7 +106,7 @@ def check_attempt(
 
 
 def find_group(books: Books, name: str) -> GroupState:
-    """A group that a run names.
+    """Returns the group that a run names.
 
     Raises:
         AccountRefused: there is none of this name.
@@ -123,10 +123,10 @@ def find_group(books: Books, name: str) -> GroupState:
 
 
 def check_slots(facts: AccountFacts, group: GroupState, before: RunSlots | None, charges: tuple[Charge, ...]) -> None:
-    """The group has slots for a run.
+    """Checks that the group has slots for a run.
 
     Raises:
-        AccountRefused: what is left of it does not dominate the run.
+        AccountRefused: what is left of the group does not dominate the run.
     """
     from dprecipe.privacy.filters.cost import NotInAccount
     from dprecipe.privacy.filters.slots import SlotGroup
@@ -148,7 +148,7 @@ def check_slots(facts: AccountFacts, group: GroupState, before: RunSlots | None,
 
 
 def refuse_other_data(facts: AccountFacts) -> AccountRefused:
-    """Of a run on other data."""
+    """Returns the refusal of a run on other data."""
     return AccountRefused(
         f"account {facts.name} is for other data than these",
         "name the account of these data; new people, or another extract of them, are a new account: "
@@ -157,7 +157,7 @@ def refuse_other_data(facts: AccountFacts) -> AccountRefused:
 
 
 def refuse_older(facts: AccountFacts, run: str) -> AccountRefused:
-    """The refusal of a folder that knows less than the account, or would draw again what the account knows."""
+    """Returns the refusal of a folder that knows less than the account, or would draw again what the account knows."""
     return AccountRefused(
         f"account {facts.name} knows of noise that the ledger of run {run} lacks, or has not settled: the run's "
         "folder is an older copy",
@@ -168,7 +168,7 @@ def refuse_older(facts: AccountFacts, run: str) -> AccountRefused:
 def refuse_what_does_not_fit(
     state: AccountState, spent: Spent, cost: Spent, charges: tuple[Charge, ...]
 ) -> AccountRefused:
-    """Of a run for which the filter has no room; `spent`: what would be counted with it."""
+    """Returns the refusal of a run that does not fit under the filter; `spent`: what would be counted with it."""
     facts, events = state.facts, count_events(charges)
     share = min(affordable_share(state.spent, cost, facts.cap), 1.0)
     fits = int(share * events)
@@ -182,7 +182,7 @@ def refuse_what_does_not_fit(
         else "nothing more fits; an account has no refresh, and its cap is never raised"
     )
     return AccountRefused(
-        f"account {facts.name} has no room for this run: with it, ε would be {after:.4g}, and the cap is "
+        f"this run does not fit into account {facts.name}: with it, ε would be {after:.4g}, and the cap is "
         f"{facts.epsilon:g}{part} (δ = {facts.delta:g}; counted so far: {state.filter_epsilon:.4g}{held})",
         can,
         affordable_share=share,
@@ -190,7 +190,7 @@ def refuse_what_does_not_fit(
 
 
 def find_attempt(books: Books, run: str, attempt: int) -> RunState:
-    """The state of a run whose last attempt this is.
+    """Returns the state of a run whose last attempt this is.
 
     Raises:
         AccountRefused: there is no such run, or another attempt is its last.

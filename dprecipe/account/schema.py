@@ -44,7 +44,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
 
 
 def statement_schema() -> dict[str, Any]:
-    """The document `dprecipe.account-statement/v1`: its form. `dprecipe account verify` checks what it says."""
+    """Returns the schema of `dprecipe.account-statement/v1`: its form. `dprecipe account verify` checks its content."""
     place = {"seq": COUNT, "prev": DIGEST, "time": TIME}
     entries = [
         _close(frozenset(OPTIONAL) & set(fields), **place, type={"const": kind}, **fields)

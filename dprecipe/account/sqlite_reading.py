@@ -1,12 +1,12 @@
-"""A SQLite file opened to be read, by who may not write to it or to its folder, and without a trace.
+"""Reading of a SQLite file without a trace, by someone who may not write to it or to its folder.
 
 | the log beside it | how it is read |
 |---|---|
 | holds something: a writer is at work, or was killed | through the log, whose index is read and never written |
-| is empty or not there: all is in the file | a copy in memory; taken again where the file changed meanwhile |
+| is empty or not there: all is in the file | from a copy in memory, made again if the file changed meanwhile |
 
-Opened as usual, a file in write-ahead mode gets a log and an index beside it even by a reader, who may own them
-afterwards: then its owner can't write any more. https://www.sqlite.org/wal.html#read_only_databases
+In write-ahead mode even a reader who opens the file as usual creates a log and an index beside it, and may own them
+afterwards: then the file's owner can't write any more. https://www.sqlite.org/wal.html#read_only_databases
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import sqlite3
 from pathlib import Path
 
 TRIES = 20
-"""How often a file is read that is being written to."""
+"""The number of tries to read a file that is being written to."""
 
 
 def open_to_read(path: Path, wait_seconds: float) -> sqlite3.Connection:
-    """A connection to the database as it is now.
+    """Opens a connection to the database as it is now.
 
-    Guarantees: neither the file nor what is beside it changes, and nothing appears there.
+    Guarantees: neither the file nor the files beside it change, and no new file appears there.
 
     Raises:
-        sqlite3.Error, OSError: it can't be read; `SQLITE_BUSY` where it was written to at every try.
+        sqlite3.Error, OSError: it can't be read; `SQLITE_BUSY` if it was written to during every try.
     """
-    real = Path(os.path.realpath(path))  # as SQLite has it, which keeps the log by that name
+    real = Path(os.path.realpath(path))  # as SQLite resolves it, which names the log after it
     for _ in range(TRIES):
         before = _look_at(real)
         try:
@@ -37,7 +37,7 @@ def open_to_read(path: Path, wait_seconds: float) -> sqlite3.Connection:
                 raise
             continue
         if before[0] or _look_at(real) == before:
-            connection.execute("PRAGMA query_only = ON")  # a write to a copy would be none to the file
+            connection.execute("PRAGMA query_only = ON")  # a write to the copy would not reach the file
             return connection
         connection.close()
     error = sqlite3.OperationalError("the file was written to while it was read")
@@ -46,7 +46,7 @@ def open_to_read(path: Path, wait_seconds: float) -> sqlite3.Connection:
 
 
 def _look_at(file: Path) -> tuple[bool, tuple[int, ...]]:
-    """Returns True if the log holds something, and what tells one state of the file from another."""
+    """Returns True if the log holds something, and values that differ between two states of the file."""
     log = file.with_name(f"{file.name}-wal")
     found = file.stat()
     state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -1,7 +1,7 @@
 """An account in a SQLite file: one file, one account, for the processes of one machine.
 
 Write-ahead log, full synchronisation (a commit is on disk when it returns), `BEGIN IMMEDIATE` (one writer at a time,
-from its first statement on). The file is its owner's alone. SQLite's locks don't hold on file systems that several
+from its first statement on). Only the file's owner has access. SQLite's locks don't work on file systems that several
 machines share: those are refused.
 """
 
@@ -40,18 +40,18 @@ from dprecipe.faults import Fault, UsageFault
 APPLICATION = 0x64707261
 """SQLite's `application_id` of an account."""
 WAIT_SECONDS = 60.0
-"""How long a lock that another process holds is waited for."""
+"""The longest wait for a lock that another process holds."""
 MAX_SIBLINGS = 64
 MAX_NAME = 80
 STEPS = 100_000
-"""Steps of SQLite's machine between looks at signals: about a millisecond."""
+"""Steps of SQLite's virtual machine between checks for signals: about a millisecond."""
 LOGS = ("-wal", "-shm", "-journal")
-"""What SQLite keeps beside a file, by the name under which that was opened."""
+"""Suffixes of the files that SQLite keeps beside a file, named after the path under which that was opened."""
 HEADER = 100
 MAGIC = b"SQLite format 3\0"
 _OPEN: Counter[tuple[int, int]] = Counter()
-"""Files that this process has open, by device and number. Such a file is never opened by hand: to close it would drop
-SQLite's locks on it (https://www.sqlite.org/howtocorrupt.html, 2.2)."""
+"""Files that this process has open, by device and number. Such a file is never opened other than through SQLite:
+closing it would drop SQLite's locks on it (https://www.sqlite.org/howtocorrupt.html, 2.2)."""
 
 
 class SqliteStore:
@@ -67,7 +67,7 @@ class SqliteStore:
         self._process = 0
         self._file = (0, 0)
         self._of_parents: list[sqlite3.Connection] = []
-        """Connections of the process that this one was forked from: neither used nor closed here."""
+        """Connections of the parent process, from before a fork: neither used nor closed here."""
 
     def create(self, facts: AccountFacts, secret: bytes) -> None:
         self._check_place()
@@ -86,7 +86,7 @@ class SqliteStore:
                 durable.sync_folder(self.path.parent)
         except FileExistsError:
             raise UsageFault(
-                f"{self.place} exists, and nothing is overwritten",
+                f"{self.place} already exists, and nothing is overwritten",
                 "an account is made once; give new people a new account in another file",
             ) from None
         finally:
@@ -95,11 +95,11 @@ class SqliteStore:
                     os.unlink(f"{draft}{suffix}")
 
     def _check_remains(self) -> None:
-        """SQLite would take the log of a file that was here before for the new one's."""
+        """Refuses logs left by a file that was here before: SQLite would take them for those of the new one."""
         for suffix in LOGS:
             if os.path.lexists(f"{self.place}{suffix}") and not os.path.lexists(self.path):
                 raise UsageFault(
-                    f"{self.place}{suffix} is left of an account that was here, and may hold what runs reserved there",
+                    f"{self.place}{suffix} is left over from an account that was here, and may hold runs' reservations",
                     "put that account back beside it; or give the new one another name",
                 )
 
@@ -130,7 +130,7 @@ class SqliteStore:
                 yield books
         finally:
             if self._read_only:
-                self.close()  # the next one is of then
+                self.close()  # the next connection reads the state of its own time
 
     @contextmanager
     def _within(self, begin: str) -> Iterator[Books]:
@@ -147,8 +147,8 @@ class SqliteStore:
                 raise
 
     def list_siblings(self) -> Sequence[Sibling]:
-        """Accounts in the other files of the folder, and of that which a link leads to; files that can't be read are
-        left out."""
+        """Returns the accounts in the other files of the folder, and of the folder that a link leads to; files that
+        can't be read are left out."""
         siblings: list[Sibling] = []
         for path in self._list_beside():
             if len(siblings) == MAX_SIBLINGS:
@@ -159,7 +159,7 @@ class SqliteStore:
         return siblings
 
     def _list_beside(self) -> list[Path]:
-        """The other files of its folders, each once, whatever links to it."""
+        """Returns the other files of its folders, each once, whatever links to it."""
         own = Path(os.path.realpath(self.path))
         folders = {self.path.parent.resolve(), own.parent}
         paths = [path for folder in sorted(folders) for path in sorted(folder.iterdir())[: 100 * MAX_SIBLINGS]]
@@ -189,7 +189,7 @@ class SqliteStore:
         with self._refusing_others():
             connection = open_to_read(self.path, self._wait) if self._read_only else self._open_to_write()
         try:
-            # Between steps of SQLite Python sees signals: a bound on the time (`release.limits`) holds there, too.
+            # Python sees signals between steps of SQLite, so a time limit (`release.limits`) applies there, too.
             connection.set_progress_handler(lambda: 0, STEPS)
             connection.execute("PRAGMA trusted_schema = OFF")
             self._check_application(connection)
@@ -233,7 +233,7 @@ class SqliteStore:
         if kind is not None:
             raise AccountUnavailable(
                 f"{self.place}: the account is on a network file system ({kind}), where locks of files don't hold",
-                "put it on a local disk, or, for several machines, into PostgreSQL (docs/account.md)",
+                "put it on a local disk, or, for several machines, into PostgreSQL (docs/how-to/account.md)",
             )
         if is_mount(self.path):
             raise AccountUnavailable(
@@ -277,7 +277,8 @@ class SqliteStore:
             raise self._no_account() from None
 
     def _check_tables(self, connection: sqlite3.Connection) -> None:
-        """A view or a trigger in the place of a table could run for ever, or change what is read."""
+        """Refuses unexpected objects: a view or a trigger instead of a table could run for ever, or change what is
+        read."""
         known = {text for statements in MIGRATIONS for text in statements if text.startswith("CREATE TABLE")}
         for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_master"):
             of_sqlite = kind in ("table", "index") and str(name).startswith("sqlite_")
@@ -306,15 +307,15 @@ class SqliteStore:
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return AccountUnavailable(
                 f"{self.place}: another process has held the account's lock for {self._wait:g} s{nothing}",
-                f"find it with: fuser {self.place}; end it if it hangs (its half-done step is undone), and try again",
+                f"find it with: fuser {self.place}; end it if it hangs (an unfinished step is undone), and try again",
             )
         if code == sqlite3.SQLITE_FULL:
-            return AccountUnavailable(f"{self.place}: the disk is full{nothing}", "make room on it, and try again")
+            return AccountUnavailable(f"{self.place}: the disk is full{nothing}", "free some space, and try again")
         if code == sqlite3.SQLITE_CANTOPEN and self._read_only:
             return AccountUnavailable(
                 f"{self.place}: the account can't be read",
-                "ask its owner to make the file readable for you, and what is beside it (-wal, -shm); where -shm is "
-                f"missing, who may write brings the account in order: dprecipe account test {shlex.quote(self.place)}",
+                "ask its owner to make the file and those beside it (-wal, -shm) readable for you; if -shm is missing, "
+                f"someone who may write repairs it: dprecipe account test {shlex.quote(self.place)}",
             )
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             return AccountUnavailable(
@@ -329,7 +330,8 @@ class SqliteStore:
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return AccountUnavailable(
                 f"{self.place}: the file is damaged{nothing}",
-                "restore the newest backup, check it with dprecipe account verify --head FILE, and see docs/account.md",
+                "restore the newest backup, check it with dprecipe account verify --head FILE, and see "
+                "docs/how-to/account.md",
             )
         return AccountUnavailable(
             f"{self.place}: SQLite reports: {error}{nothing}",
@@ -345,7 +347,7 @@ def _executor(connection: sqlite3.Connection) -> Execute:
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether a file begins as SQLite's do; False where it can't be read."""
+    """Returns True if a file begins like a SQLite file; False if it can't be read."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -359,7 +361,7 @@ def _identify(path: Path) -> tuple[int, int]:
 
 
 def _is_account(path: Path) -> bool:
-    """Whether it is a SQLite file with our `application_id`, of a file that this process has not open."""
+    """Returns True if a file is a SQLite file with our `application_id`; for files that this process has not open."""
     file = durable.open_regular(path, os.O_RDONLY)
     try:
         header = os.read(file, HEADER)

@@ -1,4 +1,4 @@
-"""What an account says: how much is counted, what a run may draw, what became of a reservation."""
+"""Answers of an account: how much is counted, what a run may draw, what became of a reservation."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from dprecipe.privacy.filters.filter import mixture_epsilon, odometer
 
 @dataclass(frozen=True, slots=True)
 class AccountState:
-    """What an account has counted, at one moment."""
+    """The state of an account at one moment: all that it has counted."""
 
     facts: AccountFacts
     totals: Totals
 
     @property
     def spent(self) -> Spent:
-        """Every open reservation in full."""
+        """The sum of all that is counted, every open reservation in full."""
         return self.totals.sums.to_spent()
 
     @property
     def filter_epsilon(self) -> float:
-        """ε of all runs that take no slots, at the filter's δ, for who stops now: what is held against its cap."""
+        """ε of all runs that take no slots, at the filter's δ, if no run follows: what is compared with its cap."""
         return mixture_epsilon(self.spent, self.facts.cap)
 
     @property
     def epsilon(self) -> float:
-        """ε of all that is counted, at the account's δ: of the filter, and of every group of slots, used or not."""
+        """ε of all that is counted, at the account's δ: under the filter, and in every group of slots, used or not."""
         return self.filter_epsilon + self.totals.groups.epsilon
 
     @property
     def odometer(self) -> float:
-        """ε so that, with chance 1 - δ, the loss of all runs that take no slots is at most this, now and at all other
-        times."""
+        """An ε such that, with probability 1 - δ, the loss of all runs that take no slots is at most this, now and at
+        all other times."""
         return odometer(self.spent, self.facts.cap)
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a run may draw. `position`: entries of the account, this one being the last; `entries`: their digest;
-    `slots`: what it holds of a group, if it takes slots."""
+    """A reservation: what a run may draw. `position`: the number of entries of the account, with this one as the last;
+    `entries`: their digest; `slots`: what it holds of a group, if it takes slots."""
 
     facts: AccountFacts
     run: str
@@ -58,7 +58,7 @@ class Reservation:
     slots: RunSlots | None = None
 
     def holds(self, charges: Sequence[Charge]) -> bool:
-        """Whether all these together, of all attempts of the run, are within it.
+        """Returns True if these charges, of all attempts of the run together, are within the reservation.
 
         Raises:
             NotInAccount: an event that no account can hold.
@@ -71,8 +71,8 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class SlotsTaken:
-    """What a run holds of a group: `counted`, slots that dominate what it drew, of those that it had `reserved`. All
-    that runs take of the group together is (`epsilon`, `delta`)-DP."""
+    """The slots of a group that a settled run holds: `counted`, which dominate what it drew, out of those that it had
+    `reserved`. All that runs take from the group together is (`epsilon`, `delta`)-DP."""
 
     group: str
     epsilon: float
@@ -83,9 +83,9 @@ class SlotsTaken:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What became of a reservation. `after`: what all runs of the account count under the filter once it is settled;
-    `groups_epsilon`: of all groups of slots. `slots`: what the run holds of one, if it takes slots; then `counted` is
-    what it would have counted under the filter."""
+    """The outcome of a reservation. `after`: what all runs of the account count under the filter once it is settled;
+    `groups_epsilon`: ε of all groups of slots. `slots`: what the run holds of a group, if it takes slots; then
+    `counted` is what it would have counted under the filter."""
 
     facts: AccountFacts
     run: str
@@ -101,7 +101,7 @@ class Settlement:
 
 @lru_cache(maxsize=512)
 def find_cost(charges: tuple[Charge, ...], neighbouring: Neighbouring, cap: Cap) -> Spent:
-    """The upper bound on these charges at the cap's orders. Raises `NotInAccount`."""
+    """Returns the upper bound on these charges at the cap's orders. Raises `NotInAccount`."""
     from dprecipe.privacy.filters.cost import cost_of
 
     return cost_of(charges, neighbouring, cap.orders) if charges else Spent((0.0,) * len(cap.orders))

@@ -1,21 +1,21 @@
-"""How entries follow each other: the running sums and the state of each run after every entry.
+"""The rule by which entries follow each other: the running sums and the state of each run after every entry.
 
-Writer and reader use the same rule, `follow`; it refuses what a writer can't make. It looks at the totals and at one
-run, so that an entry costs the same whatever came before.
+Writer and reader use the same rule, `follow`, which refuses what no correct writer makes. It reads only the totals and
+one run, so that an entry costs the same however many came before.
 
 | what a run counts | |
 |---|---|
 | from its first reservation | the whole of it, drawn or not |
 | a later attempt reserves | the larger of both reservations, at each order: the earlier one may have been drawn |
-| settled, not final (interrupted, no model) | what it counted: anybody may have timed the interruption |
+| settled, not final (interrupted, no model) | what it counted before: anybody may have timed the interruption |
 | settled, final (completed, budget) | what was drawn; all of it if nothing is seen before its end |
 | void | nothing |
 
-A run that takes slots counts in its group (`groups`), and not here: what it would cost the filter is kept beside it, to
+A run that takes slots counts in its group (`groups`), not here: what it would cost the filter is kept beside it, to
 compare attempts.
 
-Source of the refunds: a run of steps whose bounds hold conditionally on the past, which stopped because of released
-values or by a public rule, may give back the steps that it did not make (docs/account.md).
+Source of the refunds: if the bounds of a run's steps hold conditionally on the past, and it stopped because of released
+values or by a public rule, it may give back the steps that it did not make (docs/how-to/account.md).
 """
 
 from __future__ import annotations
@@ -56,18 +56,19 @@ from dprecipe.privacy.filters.cap import Spent
 OPEN, INTERRUPTED, SETTLED, VOID = "open", "interrupted", "settled", "void"
 STATUSES = (OPEN, INTERRUPTED, SETTLED, VOID)
 HOLDING = (OPEN, INTERRUPTED)
-"""What an open reservation is: of an attempt that draws, or of one that was interrupted and said what it drew."""
+"""The states of an open reservation: its attempt draws, or was interrupted and has reported what it drew."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """What the account knows of a run after its last entry.
+    """The account's knowledge of a run after its last entry.
 
     `reserved`: what it counted while its last reservation was open; `counted`: what it counts now. `drawn`: what its
-    ledger said, when it last settled. `charges_digest`: of the events of the last reservation. `refundable`: none of
-    the events reserved hides its iterates. `first`, `last`: the numbers of its first and last entries. `after`: what
-    all runs together counted after its last entry. `slots`: what it holds of a group, if it takes slots. `release`:
-    what its last settlement says of its files. `groups_after`: ε of all groups of slots, as `after`.
+    ledger held when it last settled. `charges_digest`: the digest of the events of the last reservation. `refundable`:
+    none of the events reserved hides its iterates. `first`, `last`: the numbers of its first and last entries.
+    `after`: what all runs together counted after its last entry. `slots`: what it holds of a group, if it takes slots.
+    `release`: the digest of its release, from its last settlement. `groups_after`: ε of all groups of slots after its
+    last entry.
     """
 
     run: str
@@ -88,7 +89,7 @@ class RunState:
 
     @property
     def in_filter(self) -> Spent:
-        """What it counts of the filter's cap."""
+        """The run's share of what the filter counts."""
         return self.counted if self.slots is None else zero_spent(len(self.counted.rdp))
 
     @property
@@ -117,7 +118,8 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the entries come to. `head`: the digest of the last line, or of the facts. `opened`: open reservations."""
+    """The totals of the entries. `head`: the digest of the last line, or of the facts. `opened`: the number of open
+    reservations."""
 
     count: int
     head: str
@@ -134,7 +136,7 @@ class Totals:
 
     @property
     def counts_something(self) -> bool:
-        """Whether any run may have drawn something."""
+        """True if any run may have drawn something."""
         return bool(self.opened or self.groups.runs or not self.sums.is_nothing)
 
     def to_json(self) -> dict[str, Any]:
@@ -152,7 +154,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class KnownState:
-    """What an entry follows: the totals, and the run and the group that it is about, as far as they are known."""
+    """The state that an entry follows: the totals, and the run and the group that it is about, as far as known."""
 
     totals: Totals
     run: RunState | None = None
@@ -160,7 +162,7 @@ class KnownState:
 
 
 def read_totals(content: Mapping[str, Any]) -> Totals:
-    """Totals that `Totals.to_json` wrote. Raises `ValueError`."""
+    """Reads what `Totals.to_json` wrote. Raises `ValueError`."""
     fields = Fields(content)
     totals = Totals(
         count=fields.whole("count", 0),
@@ -177,7 +179,7 @@ def read_totals(content: Mapping[str, Any]) -> Totals:
 
 
 def read_run(content: Mapping[str, Any], orders: int) -> RunState:
-    """A state that `RunState.to_json` wrote. Raises `ValueError`."""
+    """Reads what `RunState.to_json` wrote. Raises `ValueError`."""
     fields = Fields(content)
     run = RunState(
         run=fields.text("run", RUN),
@@ -201,7 +203,8 @@ def read_run(content: Mapping[str, Any], orders: int) -> RunState:
 
 
 def name_group(act: Act, run: RunState | None) -> str | None:
-    """The group of slots that an act is about, if any; `run`: the run that it is about, before it."""
+    """Returns the group of slots that an act is about, if any; `run`: the state before the act of the run that it is
+    about."""
     if isinstance(act, SlotsAct):
         return act.group
     if isinstance(act, ReserveAct):
@@ -210,10 +213,10 @@ def name_group(act: Act, run: RunState | None) -> str | None:
 
 
 def follow(facts: AccountFacts, known: KnownState, entry: AccountEntry, line: bytes) -> KnownState:
-    """What is known after an entry; `line` is its canonical form.
+    """Returns what is known after an entry; `line` is its canonical form.
 
     Raises:
-        ValueError: the entry does not follow: the chain is broken, or no writer makes such a step.
+        ValueError: the entry does not follow: the chain is broken, or no correct writer makes such a step.
     """
     totals, act = known.totals, entry.act
     if entry.seq != totals.count or entry.prev != totals.head:
@@ -282,8 +285,8 @@ def _next_state(facts: AccountFacts, known: KnownState, act: ReserveAct | Settle
 
 
 def is_renewal(run: RunState, act: SettleAct) -> bool:
-    """Whether it says again what the run drew, of a release that was made again: the earlier one is no longer the
-    account's."""
+    """Returns True if the act repeats what the run drew, for a release that was made again: the earlier release is no
+    longer the account's."""
     return (
         run.status == SETTLED
         and act.final
@@ -358,16 +361,16 @@ def zero_spent(orders: int) -> Spent:
 
 
 def largest(first: Spent, second: Spent) -> Spent:
-    """The larger of both at each order."""
+    """Returns the larger of both at each order."""
     return Spent(tuple(map(max, first.rdp, second.rdp)), max(first.delta, second.delta))
 
 
 def smallest(first: Spent, second: Spent) -> Spent:
-    """The smaller of both at each order."""
+    """Returns the smaller of both at each order."""
     return Spent(tuple(map(min, first.rdp, second.rdp)), min(first.delta, second.delta))
 
 
 def is_within(inner: Spent, outer: Spent) -> bool:
-    """Whether a cost is at most another at every order."""
+    """Returns True if a cost is at most another at every order."""
     pairs = zip((*inner.rdp, inner.delta), (*outer.rdp, outer.delta), strict=True)
     return all(a <= b for a, b in pairs)

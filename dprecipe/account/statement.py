@@ -1,7 +1,7 @@
 """The public statement of an account: its facts and all its entries, which a stranger recomputes.
 
-It holds no secret: the commitment to the data is keyed, and the key stays in the database. It tells who looks how many
-runs there were, when each began, under which names, and what each drew; none of that depends on the records.
+It holds no secret: the commitment to the data is keyed, and the key stays in the database. It shows how many runs there
+were, when each began, under which name, and what each drew; none of that depends on the records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUBJECT = "the statement"
 
 
 def export_statement(books: Books) -> dict[str, Any]:
-    """The statement of an account at this moment, as JSON values."""
+    """Returns the statement of an account at this moment, as JSON values."""
     entries = [json.loads(line) for _, line in books.read_lines()]
     return {
         "schema": STATEMENT_SCHEMA,
@@ -37,8 +37,8 @@ def export_statement(books: Books) -> dict[str, Any]:
 
 
 def summarise(state: AccountState) -> dict[str, Any]:
-    """What the entries come to. `epsilon_so_far` and `odometer` are rounded up; null where infinite. `slots`: of all
-    groups, where the account has a part for them."""
+    """Returns the totals of the entries. `epsilon_so_far` and `odometer` are rounded up; null if infinite. `slots`: the
+    totals of all groups, if the account has a part for them."""
     return {
         "count": state.totals.count,
         "head": state.totals.head,
@@ -52,11 +52,11 @@ def summarise(state: AccountState) -> dict[str, Any]:
 
 
 def verify_statement(content: Any, passed: Callable[[Recount], None] | None = None) -> Recount:
-    """Recompute a statement that a stranger wrote. `passed` is shown the count after each entry: nothing of it holds
-    unless this returns.
+    """Recomputes a statement that a stranger wrote. Calls `passed` with the count after each entry; the count is
+    confirmed only once this returns.
 
     Guarantees: the entries are a chain that begins with the facts, each follows by the rules, no cost is below that of
-    its events, the cap held all that was reserved at every moment, and what the statement says of them follows.
+    its events, all that was reserved stayed within the cap at every moment, and the statement's totals follow.
 
     Raises:
         AccountInvalid: naming each thing that does not hold.
@@ -91,7 +91,8 @@ def _is_same(said: Any, computed: Any) -> bool:
 
 
 def _is_near(said: Any, exact: float) -> bool:
-    """Whether it is the number, rounded up: another computer's functions may differ in the last digits."""
+    """Returns True if `said` is the exact number, rounded up: another computer's functions may differ in the last
+    digits."""
     if not math.isfinite(exact):
         return said is None
     return isinstance(said, float) and exact * (1 - 1e-9) <= said <= exact * (1 + 2e-5)

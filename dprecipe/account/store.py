@@ -1,4 +1,4 @@
-"""What a database that keeps accounts can do."""
+"""The interface of a database that keeps accounts."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ class Sibling:
 
 
 class AccountStore(Protocol):
-    """One account in a database. Every method raises `AccountUnavailable` where the database fails.
+    """One account in a database. Every method raises `AccountUnavailable` if the database fails.
 
     Guarantees: a transaction has the account to itself until it ends; what it wrote is on disk when it returns, and
-    nothing of it is written if it raises or the process dies.
+    none of it is written if it raises or the process dies.
     """
 
     place: str
-    """The database as people write it."""
+    """The database's address, as people write it."""
 
     def create(self, facts: AccountFacts, secret: bytes) -> None:
-        """Make the account. Raises `UsageFault` where there is one of this name."""
+        """Makes the account. Raises `UsageFault` if there is one of this name."""
 
     def transaction(self) -> AbstractContextManager[Books]:
-        """The account, locked, to read and to append to."""
+        """Opens the account, locked, for reading and appending."""
 
     def snapshot(self) -> AbstractContextManager[Books]:
-        """The account as it is at one moment, to read."""
+        """Opens the account for reading, as it is at one moment."""
 
     def list_siblings(self) -> Sequence[Sibling]:
-        """The other accounts of the database, or of the files beside this one."""
+        """Returns the other accounts of the database, or of the files beside this one."""
 
     def close(self) -> None:
-        """Let go of the connection; the next use makes another."""
+        """Closes the connection; the next use opens another."""

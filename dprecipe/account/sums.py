@@ -1,7 +1,7 @@
-"""Running sums of what runs count, from which a cost can be taken back: at orders that are infinite, too.
+"""Running sums of what runs count, from which a cost can be taken back, also at orders where it is infinite.
 
-A cost is a multiple of a grain (`dprecipe.privacy.filters.cap`), so it is held as a whole number of grains, and
-infinite costs are counted. Nothing depends on the order in which costs come and go.
+A cost is a multiple of a grain (`dprecipe.privacy.filters.cap`), so it is kept as a whole number of grains, and
+infinite costs are counted. The order in which costs come and go does not matter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_EXACT_DELTA = 2.0**-7
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Sums of costs at the account's orders, in grains. `infinite`: how many costs are infinite at each order."""
+    """Sums of costs at the account's orders, in grains. `infinite`: the number of infinite costs at each order."""
 
     rdp: tuple[int, ...]
     infinite: tuple[int, ...]
@@ -55,7 +55,8 @@ class Sums:
         )
 
     def to_spent(self) -> Spent:
-        """What is spent: an order at which any cost is infinite, or too many are added up, is infinite."""
+        """Returns the sum as `Spent`: infinite at an order where any cost is infinite, or where the sum is too
+        large."""
         rdp = (
             math.inf if dead or grains * GRAIN >= DEAD else grains * GRAIN
             for grains, dead in zip(self.rdp, self.infinite, strict=True)
@@ -64,12 +65,12 @@ class Sums:
         return Spent(tuple(rdp), delta if delta < MAX_EXACT_DELTA else 1.0)
 
     def to_json(self) -> dict[str, Any]:
-        """Whole numbers as text: they may be larger than other programs read."""
+        """Returns JSON values, whole numbers as text: they may be larger than other programs can read."""
         return {"rdp": [*map(str, self.rdp)], "infinite": [*map(str, self.infinite)], "delta": str(self.delta)}
 
 
 def read_sums(content: Mapping[str, Any]) -> Sums:
-    """Sums that `Sums.to_json` wrote. Raises `ValueError`."""
+    """Reads what `Sums.to_json` wrote. Raises `ValueError`."""
     fields = Fields(content)
     rdp, infinite = (tuple(map(_read_whole, fields.items(name))) for name in ("rdp", "infinite"))
     delta = _read_whole(fields.text("delta", ".*"))

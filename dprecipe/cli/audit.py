@@ -11,19 +11,15 @@ import typer
 
 from dprecipe import __version__, durable
 from dprecipe.cli.arguments import Overrides, RecipePath
-from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import RunFailed, UsageFault
-from dprecipe.language.audit import MAX_STEPS, MIN_CONFIDENCE, MIN_STEPS
 from dprecipe.language.words import join_with_or
 from dprecipe.libraries import importing_libraries
-from dprecipe.planning.make import plan as make_plan
-from dprecipe.policy.apply import hold_plan
-from dprecipe.privacy.audit.results import Audit, Depth
-from dprecipe.recipe.read import read
 from dprecipe.screen import as_json, show_document, write_note, write_output
 
 if TYPE_CHECKING:
+    from dprecipe.contract.plan import Plan
+    from dprecipe.privacy.audit.results import Depth
     from dprecipe.training.audit.run import Audited
 
 SCHEMA = "dprecipe.audit/v1"
@@ -57,7 +53,13 @@ def audit(
         UsageFault: a depth that is unknown, or that the mechanism has not; a number out of its range.
         RunFailed: the program does not do what the accounting assumes, or the file can't be written.
     """
-    write_note(f"dprecipe {__version__}: auditing {recipe}")  # before torch is loaded
+    write_note(f"dprecipe {__version__}: auditing {recipe}")
+    # Imported after the first words: these take most of a second.
+    from dprecipe.language.audit import MAX_STEPS, MIN_CONFIDENCE, MIN_STEPS
+    from dprecipe.planning.make import plan as make_plan
+    from dprecipe.policy.apply import hold_plan
+    from dprecipe.recipe.read import read
+
     plan = hold_plan(make_plan(read(recipe, overrides or ())))
     named = _check_depths(plan, depths or ())
     for option, value in (("--steps", steps), ("--releases", releases)):
@@ -94,6 +96,8 @@ def audit(
 
 
 def _check_depths(plan: Plan, depths: Sequence[str]) -> tuple[Depth, ...]:
+    from dprecipe.privacy.audit.results import Depth
+
     known = [depth for depth in mechanism_of(plan.mechanism).audit_depths if depth != "canaries"]
     if not known:
         raise UsageFault(f"mechanism {plan.mechanism} has no audit", "its page says what is tested of it")
@@ -119,6 +123,8 @@ def _make_document(plan: Plan, done: Audited) -> dict[str, Any]:
 
 def audit_schema() -> dict[str, Any]:
     """Returns the JSON Schema of the document that `--json` and `--out` write."""
+    from dprecipe.privacy.audit.results import Audit
+
     content = Audit.model_json_schema(mode="serialization")
     definitions = content.pop("$defs", {})
     digest = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}

@@ -16,7 +16,7 @@ from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.screen import write_output
 
 PACKAGE = Path(__file__).parents[1]
-PLACES = (PACKAGE / "findings", PACKAGE.parent / "docs" / "findings")
+PLACES = (PACKAGE / "findings", PACKAGE.parent / "docs" / "reference" / "findings")
 """Folders of the findings' pages: in a wheel inside the package, in a checkout beside it."""
 MAX_WIDTH = 100
 GREEK = {"epsilon": "ε", "delta": "δ", "sigma": "σ", "mu": "μ"}

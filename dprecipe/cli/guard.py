@@ -1,4 +1,4 @@
-"""Turns faults into a message and an exit code of `docs/contract.md`."""
+"""Turns faults into a message and an exit code of `docs/reference/contract.md`."""
 
 from __future__ import annotations
 

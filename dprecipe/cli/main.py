@@ -2,7 +2,7 @@
 
 A command is a function of one module, whose parameters are the command's arguments. Only the module of the command that
 is called is imported, so that `--help` and `validate` stay fast and nothing here needs torch. Exit codes are those of
-`docs/contract.md`.
+`docs/reference/contract.md`.
 """
 
 from __future__ import annotations

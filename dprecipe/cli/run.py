@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,21 +22,17 @@ from dprecipe.cli.arguments import (
     RunOut,
     TeacherFolders,
 )
-from dprecipe.cli.plan import describe_spent, plan_lines
-from dprecipe.contract.facts import NO_MODEL
-from dprecipe.contract.plan import Plan
-from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import BudgetSpent, Interrupted, UsageFault
 from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
-from dprecipe.models.public_record import NO_GUARANTEE
-from dprecipe.planning.make import plan as make_plan
-from dprecipe.policy.apply import hold_loaded
-from dprecipe.privacy.ledger import read as read_ledger
-from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.screen import is_output_watched, write_note, write_output
 from dprecipe.timeline import PROCESS_START, measure_run, phase
-from dprecipe.training.processes.launch import LAUNCHER, is_of_launch, is_restart_of_complete
-from dprecipe.training.run.folder import RunFolder, hold_to_policies
+from dprecipe.training.processes.launch import LAUNCHER
+
+if TYPE_CHECKING:
+    from dprecipe.contract.plan import Plan
+    from dprecipe.recipe.read import LoadedPublic
+    from dprecipe.training.run.folder import RunFolder
+    from dprecipe.training.run.request import RunRequest
 
 
 @measure_run(PROCESS_START)
@@ -54,61 +50,53 @@ def run(
     accept_lost_steps: AcceptLostSteps = False,
 ) -> int:
     """Plans, then trains; returns the exit code. Raises the faults of both."""
-    if int(os.environ.get("RANK", "0")) == 0 and LAUNCHER not in os.environ:  # before torch is loaded
+    if int(os.environ.get("RANK", "0")) == 0 and LAUNCHER not in os.environ:
         write_note(f"dprecipe {__version__}: {'rehearsing' if rehearse else 'running'} {recipe}")
+    # Imported after the first words: these take most of a second.
+    from dprecipe.cli.plan import describe_spent, plan_lines
+    from dprecipe.planning.make import plan as make_plan
+    from dprecipe.recipe.read import LoadedPublic, read_any
+    from dprecipe.training.run.folder import RunFolder
+    from dprecipe.training.run.request import RunOptions, request_run
+
     loaded = read_any(recipe, overrides or ())
     elsewhere = {"--teachers": bool(teachers), "--ray": cluster is not None}
     if isinstance(loaded, LoadedPublic):
-        options = {"--rehearse": rehearse, "--accept-lost-steps": accept_lost_steps, **elsewhere}
-        return _run_public(loaded, out, data_root, resume, [option for option, given in options.items() if given])
+        private = {"--rehearse": rehearse, "--accept-lost-steps": accept_lost_steps, **elsewhere}
+        return _run_public(loaded, out, data_root, resume, [option for option, given in private.items() if given])
     with phase("plan"):
-        plan = make_plan(loaded)
-        path = out or RunFolder.default(plan)
-        if is_restart_of_complete(path):
-            return _end_restart(RunFolder.find(path, plan))
-        resume = resume or is_of_launch(path)
-        plan = hold_to_policies(plan, out, resume, data_root)
-    if plan.tuning is not None:
-        raise UsageFault(
-            f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {shlex.quote(str(recipe))}"
-        )
+        options = RunOptions(out, data_root, resume, accept_lost_steps, teachers or (), cluster)
+        request = request_run(make_plan(loaded), options)
+    plan, place = request.plan, request.place
+    if place == "complete":
+        return _end_restart(RunFolder.find(request.path, plan))
     check_libraries("training", *TRAINING)
-    if plan.runtime.processes > 1 and not rehearse and "WORLD_SIZE" not in os.environ:
-        return _launch(plan, RunFolder(path))
-    if "WORLD_SIZE" in os.environ:
-        with importing_libraries():
+    if place == "launcher" and not rehearse:
+        return _launch(plan, RunFolder(request.path))
+    # Torch is imported after the data is checked: a refusal should not have to wait for it.
+    with importing_libraries():
+        from dprecipe.training.run import start as training
+
+        if "WORLD_SIZE" in os.environ:
             from dprecipe.training.processes.processes import end_with_launcher
 
-        end_with_launcher()
-    if int(os.environ.get("RANK", "0")) > 0:
-        return _run_follower(plan, resume, data_root)
+            end_with_launcher()
+    if place == "follower":
+        return _follow(request)
     write_output(plan_lines(plan))
     if plan.release.sign is not None:
         from dprecipe.release.sign import permission_advice
 
         advice = permission_advice(Path(plan.source.file).parent / plan.release.sign.key)
         write_note(*([] if advice is None else [f"warning: {advice}"]))
-    # The run itself imports torch, after checking the data: a refusal should not have to wait for it.
-    with importing_libraries():
-        from dprecipe.training.run import start as training
-
     if rehearse:
-        given = [option for option, is_given in elsewhere.items() if is_given]
-        if given:
-            raise UsageFault(f"--rehearse trains a few teachers here: {', '.join(given)} is not used", "leave it out")
+        if unused := [option for option, given in elsewhere.items() if given]:
+            raise UsageFault(f"--rehearse trains a few teachers here: {', '.join(unused)} is not used", "leave it out")
         result = training.rehearse(plan)
         estimate = f"about {result.seconds / 60:.1f} minutes for the run"
         write_output([*result.remarks, f"rehearsed {result.done}, {estimate}; nothing was spent"])
         return 0
-    finished = training.run(
-        plan,
-        out,
-        data_root=data_root,
-        resume=resume,
-        accept_lost_steps=accept_lost_steps,
-        teachers=teachers or (),
-        cluster=cluster,
-    )
+    finished = training.run(request)
     score = ""
     if finished.score is not None and plan.publishes_scores:
         score = f", {finished.score.summary} on {finished.score.records:,} held-out records"
@@ -129,7 +117,10 @@ def _run_public(
     loaded: LoadedPublic, out: Path | None, data_root: Path | None, resume: bool, options: Sequence[str]
 ) -> int:
     """Trains a recipe without privacy, and says so."""
+    from dprecipe.data.files import data_root as find_data_root
+    from dprecipe.models.public_record import NO_GUARANTEE
     from dprecipe.nonprivate.plan import make_plan as make_public_plan
+    from dprecipe.policy.apply import hold_loaded
 
     plan = make_public_plan(loaded)
     hold_loaded(loaded, find_data_root(data_root, plan.source.file))
@@ -158,7 +149,10 @@ def _run_public(
 
 
 def _launch(plan: Plan, folder: RunFolder) -> int:
-    """Runs in several processes. One that is lost once the release is written takes nothing from it."""
+    """Runs in several processes. A process that dies after the release was written does not invalidate it."""
+    from dprecipe.contract.facts import NO_MODEL
+    from dprecipe.privacy.ledger import read as read_ledger
+
     with importing_libraries():
         from dprecipe.training.processes.processes import launch_processes
 
@@ -188,13 +182,13 @@ def _end_restart(folder: RunFolder) -> int:
     return BudgetSpent.exit_code if has_no_model(verified.statement.predicate) else 0
 
 
-def _run_follower(plan: Plan, resume: bool, data_root: Path | None) -> int:
+def _follow(request: RunRequest) -> int:
     """Trains in a process other than the first one. It prints nothing unless it fails."""
     with importing_libraries():
         from dprecipe.training.run import start as training
 
     try:
-        training.run(plan, data_root=data_root, resume=resume)
+        training.run(request)
     except Interrupted as fault:
         return fault.exit_code
     return 0

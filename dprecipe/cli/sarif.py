@@ -41,7 +41,7 @@ def as_sarif(findings: Sequence[Finding]) -> str:
 def _rule(code: str) -> dict[str, Any]:
     others = {"P": "a rule of privacy accounting", "Q": POLICY_CODES.get(code, "a rule of a policy")}
     title = CODES.get(code, others.get(code[:1], "a rule of the recipe"))
-    return {"id": code, "shortDescription": {"text": title}, "help": {"text": f"docs/findings/{code}.md"}}
+    return {"id": code, "shortDescription": {"text": title}, "help": {"text": f"docs/reference/findings/{code}.md"}}
 
 
 def _result(finding: Finding, index: int) -> dict[str, Any]:

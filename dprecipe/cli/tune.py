@@ -9,14 +9,9 @@ import typer
 
 from dprecipe import __version__
 from dprecipe.cli.arguments import DataRoot, Overrides, RayAddress, RecipePath, Resume, RunOut
-from dprecipe.cli.plan import describe_spent, plan_lines
 from dprecipe.faults import BudgetSpent, PlanRefused, UsageFault
 from dprecipe.libraries import TUNING, check_libraries, importing_libraries
-from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.verifiable import find_unverifiable
-from dprecipe.recipe.read import read
 from dprecipe.screen import write_note, write_output
-from dprecipe.training.run.folder import hold_to_policies
 
 
 def tune(
@@ -29,7 +24,14 @@ def tune(
     data_root: DataRoot = None,
 ) -> int:
     """Plans, then makes the runs; returns the exit code. Raises the faults of both."""
-    write_note(f"dprecipe {__version__}: tuning {recipe}")  # before torch is loaded
+    write_note(f"dprecipe {__version__}: tuning {recipe}")
+    # Imported after the first words: these take most of a second.
+    from dprecipe.cli.plan import describe_spent, plan_lines
+    from dprecipe.planning.make import plan as make_plan
+    from dprecipe.planning.verifiable import find_unverifiable
+    from dprecipe.recipe.read import read
+    from dprecipe.training.run.folder import hold_to_policies
+
     loaded = read(recipe, overrides or ())
     plan = hold_to_policies(make_plan(loaded), out, resume, data_root)
     if plan.tuning is None:

@@ -24,4 +24,4 @@ class Commands(Protocol):
 
     @property
     def SCHEMAS(self) -> Mapping[str, Callable[[], dict[str, Any]]]:  # noqa: N802
-        """By file name."""
+        """Functions that return the JSON Schemas, by file name."""

@@ -1,4 +1,4 @@
-"""The figures of a report, and the axes that they are drawn on: lines, points and words in units of the data, as SVG.
+"""The figures of a report and their axes: lines, points and words in units of the data, as SVG.
 
 A figure is paths and texts, one after the other: the small language that `dprecipe.release.figures` reads.
 """
@@ -12,21 +12,21 @@ from html import escape
 from typing import Literal, final
 
 INK, SOFT, LINE, MARK, CAP = "#1c2733", "#5b6b7b", "#e3e8ee", "#1f6feb", "#c2410c"
-"""Colours of text, axes, grid, data, and what data is compared with."""
+"""Colours of text, axes, grid, data, and whatever data is compared with."""
 SERIES = (SOFT, "#b8860b", "#8250df", MARK, "#1a7f4b")
 """Colours of several curves in one figure."""
 SIZE = (324.0, 208.0)
-"""Width and height of a figure, in pixels, as all lengths here."""
+"""Width and height of a figure, in pixels, like all lengths here."""
 LEFT, RIGHT, TOP, BOTTOM = 60.0, 311.0, 8.0, 165.0
 """The area of the data; the rest is for numbers and names."""
 TICKS = 6
-"""Of an axis, at most."""
+"""Largest number of ticks on an axis."""
 MAX_DOTS = 200
-"""Points of a curve that are marked; of more, the line alone is drawn."""
+"""Largest number of points that are marked on a curve; a longer curve is only a line."""
 SMALL, USUAL = 9.0, 10.5
-"""Sizes of letters."""
+"""Font sizes."""
 MAX, MIN_LOG = 1e150, 1e-150
-"""Numbers beyond are drawn as these."""
+"""Largest and smallest number that is drawn; numbers beyond are drawn at these."""
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 Limits = tuple[float | None, float | None]
@@ -52,7 +52,7 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class AxisScale:
     """Numbers from `low` to `high`, which is larger, and their places from `start` to `end`. `is_log`: all are
-    positive, and equal distances are equal ratios. `is_whole`: none but whole numbers are written."""
+    positive, and equal distances are equal ratios. `is_whole`: only whole numbers are written."""
 
     low: float
     high: float
@@ -62,7 +62,7 @@ class AxisScale:
     is_whole: bool = False
 
     def place(self, value: float) -> float:
-        """Where a number is; one outside of the scale is at its end."""
+        """Returns the place of a number; a number outside the scale is placed at its end."""
         if self.is_log:
             first = math.log(self.low)
             share = (math.log(max(value, self.low)) - first) / (math.log(self.high) - first)
@@ -71,7 +71,7 @@ class AxisScale:
         return self.start + min(1.0, max(0.0, share)) * (self.end - self.start)
 
     def list_ticks(self) -> list[tuple[float, str]]:
-        """Round numbers, and how each is written."""
+        """Lists round numbers, each with its text."""
         if self.is_log:
             powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
             shown = powers[:: max(1, -(-len(powers) // TICKS))]
@@ -86,9 +86,9 @@ class AxisScale:
 
 @final
 class Axes:
-    """What is drawn on one pair of axes.
+    """A pair of axes and the drawings on it.
 
-    Limits that are not set are those of the data, with a little room. Points that are not finite, or not positive on a
+    Limits that are not set are those of the data, with a small margin. Points that are not finite, or not positive on a
     logarithmic axis, are left out.
     """
 
@@ -110,7 +110,7 @@ class Axes:
         log_y: bool = False,
         whole_x: bool = False,
     ) -> None:
-        """The names of the axes, and their limits. `whole_x`: the x axis counts."""
+        """Sets the names of the axes, and their limits. `whole_x`: the x axis counts."""
         self._names, self._x, self._y, self._is_log, self._is_whole = (x, y), x_limits, y_limits, log_y, whole_x
 
     def plot(
@@ -122,7 +122,7 @@ class Axes:
         dashed: bool = False,
         label: str = "",
     ) -> None:
-        """A curve through points. `label`: its name in the legend."""
+        """Draws a curve through points. `label`: its name in the legend."""
         taken = self._take(points)
         if label:
             self._labels.append((label, color, dashed))
@@ -136,12 +136,12 @@ class Axes:
         self._parts.append(draw)
 
     def mark(self, x: float, y: float, color: str = CAP) -> None:
-        """A point of its own."""
+        """Draws a single point."""
         taken = self._take([(x, y)])
         self._parts.append(lambda x, y: [_dot((x.place(a), y.place(b)), color, 7.0) for a, b in taken])
 
     def shade(self, points: Iterable[tuple[float, float]], color: str = MARK) -> None:
-        """The area between a curve and the x axis."""
+        """Shades the area between a curve and the x axis."""
         taken = self._take(points)
 
         def draw(x: AxisScale, y: AxisScale) -> Iterator[str]:
@@ -153,19 +153,19 @@ class Axes:
         self._parts.append(draw)
 
     def draw_level(self, y: float, color: str = CAP) -> None:
-        """A dashed line across, at `y`."""
+        """Draws a dashed line across, at `y`."""
         self._parts.append(
             lambda _, scale: [_stroke([(LEFT, scale.place(y)), (RIGHT, scale.place(y))], color, 1.4, dashed=True)]
         )
 
     def draw_upright(self, x: float, color: str = CAP) -> None:
-        """A dashed line from bottom to top, at `x`."""
+        """Draws a dashed line from bottom to top, at `x`."""
         self._parts.append(
             lambda scale, _: [_stroke([(scale.place(x), BOTTOM), (scale.place(x), TOP)], color, 1.4, dashed=True)]
         )
 
     def draw_bars(self, edges: Sequence[float], heights: Sequence[float], color: str = MARK) -> None:
-        """A bar between each two `edges`."""
+        """Draws a bar between each two `edges`."""
         self._take([(edges[0], 0.0), *zip(edges[1:], heights, strict=True)])
 
         def draw(x: AxisScale, y: AxisScale) -> Iterator[str]:
@@ -184,17 +184,17 @@ class Axes:
         anchor: Anchor = "start",
         shift: tuple[float, float] = (0, 0),
     ) -> None:
-        """Words at a point, moved by so much to the right and down."""
+        """Writes words at a point, moved right and down by `shift`."""
         self._parts.append(
             lambda x, y: [_text(text, x.place(at[0]) + shift[0], y.place(at[1]) + shift[1], color, anchor)]
         )
 
     def write_corner(self, text: str, color: str = CAP) -> None:
-        """Words in the upper right corner."""
+        """Writes words in the upper right corner."""
         self._parts.append(lambda *_: [_text(text, RIGHT - 8, TOP + 18, color, "end")])
 
     def add_legend(self, *, at_bottom: bool = False) -> None:
-        """Name the labelled curves in the upper right corner, or in the lower one."""
+        """Names the labelled curves in the upper right corner, or in the lower one."""
         lines = len(self._labels)
 
         def draw(*_: AxisScale) -> Iterator[str]:
@@ -206,7 +206,7 @@ class Axes:
         self._parts.append(draw)
 
     def render(self) -> str:
-        """All of it: first the grid and the axes, then what was drawn, in that order."""
+        """Renders everything: first the grid and the axes, then the drawings, in order."""
         x = replace(_scale([a for a, _ in self._data], self._x, LEFT, RIGHT), is_whole=self._is_whole)
         values = [b for _, b in self._data if b > 0 or not self._is_log]
         y = _scale(values, self._y, BOTTOM, TOP, is_log=self._is_log)
@@ -231,7 +231,8 @@ class Axes:
 
 
 def _scale(values: Sequence[float], limits: Limits, start: float, end: float, *, is_log: bool = False) -> AxisScale:
-    """A scale of these limits; where one is open, of the values and a twentieth of their range more."""
+    """Returns a scale of these limits; an open limit is that of the values, and a twentieth of their range beyond
+    it."""
     bottom, top = (MIN_LOG if is_log else -MAX), MAX
     ends = (min(values, default=1.0), max(values, default=1.0))
     low, high = (min(top, max(bottom, e if limit is None else limit)) for e, limit in zip(ends, limits, strict=True))
@@ -246,13 +247,13 @@ def _scale(values: Sequence[float], limits: Limits, start: float, end: float, *,
 
 
 def write_number(value: float) -> str:
-    """A number beside an axis, in few letters."""
+    """Formats a number beside an axis, in few characters."""
     is_plain = value == 0 or 1e-4 <= abs(value) < 1e7
     return (f"{value:,.10g}" if is_plain else f"{value:.3g}").replace("-", "−")
 
 
 def _thin(places: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """The places that show: of those in one column of pixels the first, the last, the highest and the lowest."""
+    """Returns the visible places: in each column of pixels the first, the last, the highest and the lowest."""
     if len(places) <= 2 * (RIGHT - LEFT):
         return places
     columns: dict[int, list[tuple[float, float]]] = {}
@@ -273,7 +274,7 @@ def _stroke(places: Sequence[tuple[float, float]], color: str, width: float, *, 
 
 
 def _dot(place: tuple[float, float], color: str, width: float) -> str:
-    """A line of no length with a round end."""
+    """Draws a line of no length with a round end."""
     return (
         f'<path d="{_trace([place, place])}" fill="none" stroke="{color}" stroke-width="{width:g}" '
         'stroke-linecap="round"/>'
@@ -293,7 +294,7 @@ def _text(
     size: float = USUAL,
     turned: tuple[float, float] | None = None,
 ) -> str:
-    """Words, if there are any, escaped; `turned`: upwards, around this place."""
+    """Renders words, if there are any, escaped; `turned`: upwards, around this place."""
     if not text:
         return ""
     turn = "" if turned is None else f' transform="translate({_short(turned[0])} {_short(turned[1])}) rotate(-90)"'

@@ -1,7 +1,7 @@
-"""Blocks of a certificate that rooms share: who is protected, the noise, its phases, what a run was charged.
+"""Blocks of a certificate that mechanisms share: who is protected, the noise, its phases, the run's charges.
 
 Frozen, strict, closed and finite, as recipes are: a certificate that a stranger hands over is checked against these
-models before anything in it is used. What only one mechanism states is in its room's `certificate.py`.
+models before anything in it is used. A block of one mechanism is in its own `certificate.py`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Stop = Literal["completed", "budget", "interrupted", "no_model"]
 NO_MODEL: Final = "no_model"
-"""Why a run ended without a model: see `dprecipe.release.no_model`."""
+"""The `stop_reason` of a run that ended without a model: see `dprecipe.release.no_model`."""
 Status = Literal["covered", "public", "declared", "private_internal", "none"]
 
 
 class Published:
-    """A base class of what a run publishes about itself, which nobody can recompute; no release of most mechanisms has
-    any."""
+    """A base class for a run's publication about itself, which cannot be recomputed; most mechanisms have none."""
 
     __slots__ = ()
 
 
 class PrivacyUnit(Block):
-    """Who is protected."""
+    """The unit that the guarantee protects."""
 
     name: Word = Field(
         description="what sentences call one unit: record; the recipe's own word, declared; or what its records share"
@@ -74,14 +73,14 @@ class PhaseFacts(Block):
 
 
 class AggregationFacts(Block):
-    """How contributions become one vector."""
+    """The way contributions become one vector."""
 
     of: Sentence
     divisor: PositiveFloat | None = Field(description="a public constant; null: nothing is divided")
 
 
 class MechanismFacts(Block):
-    """How information left the private data. Each room defines its own block, identified by `kind`."""
+    """The way information left the private data. Each mechanism defines its own block, identified by `kind`."""
 
     kind: Word
 
@@ -95,7 +94,7 @@ class NoisyFacts(MechanismFacts):
 
     @property
     def multipliers(self) -> str:
-        """The noise multiplier; of a schedule, its first and last value."""
+        """The noise multiplier; for a schedule, its first and last value."""
         phases = [phase.multiplier for phase in self.phases or ()]
         if not phases or min(phases) == max(phases):
             return f"{self.noise.multiplier:g}"
@@ -103,7 +102,7 @@ class NoisyFacts(MechanismFacts):
 
 
 class Access(Block):
-    """How one use of data relates to the claim."""
+    """One use of data, and its relation to the claim."""
 
     status: Status
     text: Sentence

@@ -1,14 +1,14 @@
-"""The contract of a room: a schema, an account, a trainer, and its additions to the language and the command line.
+"""The contract of a mechanism: a schema, an account, a trainer, and its additions to the language and the command line.
 
 - `schema.py`: a frozen model tagged by `kind`, named `BLOCK`; structure only.
-- `plan.py`: `PLAN`, the type of its plans (`MechanismPlan`), and what `dprecipe plan` says of them.
+- `plan.py`: `PLAN`, the type of its plans (`MechanismPlan`), and the text of `dprecipe plan` about them.
 - `account.py`: `check` and `plan`, pure arithmetic: from a block to that plan, every free variable solved.
-- `train/run.py`, behind the wall: a `RUNNER` that runs exactly those events, through a gate.
-- `certificate.py`: `PART`, all that a certificate says of the mechanism (`contract.certificate.CertificatePart`).
+- `train/run.py`, which may import torch: a `RUNNER` that runs exactly those events, through a gate.
+- `certificate.py`: `PART`, everything that a certificate says about the mechanism (`CertificatePart`).
 - `starter.py`, `synonyms.toml`, `commands/`: optional.
 
-Importing this module and the rooms' `__init__` loads no model of the language: `dprecipe --help` lists what all rooms
-offer, and has to be fast.
+Importing this module and the mechanisms' `__init__` loads no model of the language: `dprecipe --help` lists what all
+mechanisms offer, and has to be fast.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
         @property
         def solvable(self) -> dict[str, float | int | Auto]:
-            """The values that may be `auto`, by dotted path."""
+            """Values that may be `auto`, by dotted path."""
 
 
 RuntimeOption = Literal["compile", "precision", "recompute", "physical_batch", "processes", "sharding", "loggers"]
@@ -56,7 +56,7 @@ ALL_RUNTIME_OPTIONS: frozenset[RuntimeOption] = frozenset(get_args(RuntimeOption
 
 
 class Blocks(Protocol):
-    """The blocks of a recipe that a room may see: its own, and those whose constants it accounts with."""
+    """The blocks of a recipe that a mechanism may see: its own, and those whose constants it accounts with."""
 
     @property
     def data(self) -> Data: ...
@@ -78,21 +78,21 @@ class Blocks(Protocol):
 
 @dataclass(frozen=True)
 class Facts:
-    """The public constants an account may use: all of them are written in the recipe."""
+    """The public constants that an account may use: all of them are written in the recipe."""
 
     size: int
-    """Units that batches are drawn from, as planned: those of the data, and the canaries of an audit."""
+    """Number of units that batches are drawn from: the planned units of the data, and the canaries of an audit."""
     budget: Budget
     training: Training
     unit: str
     data: Data
     model: Model
     attachments: Mapping[str, str] = field(default_factory=dict)
-    """The contents of the recipe's files, as text: see `contract.plan.Source`."""
+    """The contents of the recipe's files, as text: see `contract.plan.RecipeSource`."""
     stage_noise: Mapping[int, float] = field(default_factory=dict)
     """Noise multipliers of paid steps that are solved already, by the number of the step."""
     runtime: Runtime | None = None
-    """How the run is to be carried out; None where nothing is run."""
+    """The recipe's settings for the run itself; None where nothing is run."""
 
     @cached_property
     def stages(self) -> tuple[PaidStage, ...]:
@@ -107,25 +107,24 @@ class Facts:
 
     @property
     def stage_charges(self) -> tuple[Charge, ...]:
-        """What those steps release, in order."""
+        """Charges of those steps, in order."""
         from dprecipe.contract.stages import list_charges
 
         return list_charges(self.stages)
 
     selection: tuple[str, float, float | None] | None = None
-    """Of a tuned run, the number of runs: (distribution, mean, shape). The budget is then for the best of them, and for
-    the stages, which are run once, before all of them."""
+    """The number of runs in a tuned run: (distribution, mean, shape). The budget is then for the best of them, and for
+    the stages, which run once, before all of them."""
 
     score: tuple[Charge, ...] = ()
-    """Of a tuned run: what each run is charged for the score by which it is compared."""
+    """The charges that each run of a tuned run pays for the score by which it is compared."""
 
     def release(self, own: Sequence[Charge]) -> tuple[Charge, ...]:
-        """All that is released: by the stages, and by a mechanism of the charges `own` or the best of several runs of
-        it."""
+        """Returns all charges: the stages', then `own`, or the best of several runs with these charges."""
         return (*self.stage_charges, *self.select(own))
 
     def select(self, own: Sequence[Charge]) -> tuple[Charge, ...]:
-        """What is released without the stages: `own`, or the best of several runs of it, each with its score."""
+        """Returns the charges without the stages: `own`, or the best of several such runs, each with its score."""
         if self.selection is None:
             return tuple(own)
         from dprecipe.privacy.tuning.plan import select_best
@@ -134,7 +133,7 @@ class Facts:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Parameters of each layer of the model."""
+        """Number of parameters of each layer of the model."""
         from dprecipe.data.facts import describe_data
         from dprecipe.models.layout import layer_sizes
 
@@ -143,7 +142,7 @@ class Facts:
 
     @property
     def cap(self) -> float | None:
-        """The budget's ε, `None` for `auto`; rounded down to the digits in which costs are reported, rounded up."""
+        """The budget's ε, `None` for `auto`; rounded down to the digits in which costs are reported (rounded up)."""
         epsilon = self.budget.epsilon
         return None if epsilon == "auto" else round_down(epsilon)
 
@@ -164,29 +163,29 @@ class Facts:
 
 
 def unit_name(recipe: Blocks) -> str:
-    """Who is protected, as the guarantee names it."""
+    """Returns the name that the guarantee has for the protected unit."""
     unit = recipe.data.unit
     return name_unit(None) if unit == "record" else name_unit(unit.column, unit.name)
 
 
 class MechanismPlan(Protocol):
-    """The plan of a room, as the trunk knows it: what the mechanism will do, with every free variable solved.
+    """A mechanism's plan, as the core knows it: what the mechanism will do, with every free variable solved.
 
-    A room's plan is a frozen dataclass, whose fields become the plan's JSON. Noise, sampling rates and the number of
+    Such a plan is a frozen dataclass, whose fields become the plan's JSON. Noise, sampling rates and the number of
     steps are read from the events and stored nowhere else. `contract.plan.UsualPlan` has the answers that most share.
     """
 
     @property
     def kind(self) -> str:
-        """The mechanism's."""
+        """The mechanism's kind."""
 
     @property
     def events(self) -> tuple[Charge, ...]:
-        """What the run releases, in order."""
+        """The charges of the run, in order."""
 
     @property
     def indivisible(self) -> tuple[Charge, ...]:
-        """What the run is charged whenever it begins, however it ends; empty where it can end early at a lower cost."""
+        """The charges of any run that begins, however it ends; empty where it can end early at a lower cost."""
 
     @property
     def length(self) -> Length:
@@ -194,7 +193,7 @@ class MechanismPlan(Protocol):
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What the run publishes, in words."""
+        """The results that the run publishes, in words."""
 
     @property
     def scheme(self) -> str:
@@ -202,7 +201,7 @@ class MechanismPlan(Protocol):
 
     @property
     def sampling_rate(self) -> float | None:
-        """Of the first step; `None`: no amplification by sampling is claimed."""
+        """The sampling rate of the first step; `None`: no amplification by sampling is claimed."""
 
     @property
     def expected_batch(self) -> float:
@@ -218,7 +217,7 @@ class MechanismPlan(Protocol):
 
     @property
     def hides_duration(self) -> bool:
-        """Whether the guarantee is an average over how long the run takes, so that its length is secret."""
+        """True if the guarantee is an average over the run's length, so that this length is secret."""
 
     @property
     def copies(self) -> int:
@@ -226,11 +225,11 @@ class MechanismPlan(Protocol):
 
     @property
     def attachments(self) -> tuple[str, ...]:
-        """The names of the attachments that the plan depends on: see `Source.attachments`."""
+        """The names of the attachments that the plan depends on: see `RecipeSource.attachments`."""
 
     @property
     def reads_training_records(self) -> bool:
-        """Whether the run opens the private records."""
+        """True if the run opens the private records."""
 
     @property
     def identity(self) -> str | None:
@@ -241,7 +240,7 @@ class MechanismPlan(Protocol):
         """Text that `dprecipe plan` prints after ε: empty, or starting with a comma."""
 
     def describe(self) -> list[tuple[str, str]]:
-        """The rows that `dprecipe plan` prints: a name and a value each."""
+        """Returns the rows that `dprecipe plan` prints: a name and a value each."""
 
 
 P_co = TypeVar("P_co", bound=MechanismPlan, covariant=True)
@@ -263,69 +262,69 @@ B_contra = TypeVar("B_contra", bound="Block", contravariant=True)
 
 
 class Account(Protocol[B_contra]):
-    """The accounting half of a room."""
+    """The accounting half of a mechanism."""
 
     def check(self, spec: B_contra, facts: Facts) -> list[Finding]:
-        """Findings that make the mechanism impossible or unaccountable; cheap, reads no data."""
+        """Finds what makes the mechanism impossible or unaccountable; cheap, reads no data."""
 
     def plan(self, spec: B_contra, facts: Facts) -> Planned[MechanismPlan]:
-        """Solve the free variable. Raises `PlanRefused` when the budget can't hold the plan."""
+        """Solves the free variable. Raises `PlanRefused` when the budget can't hold the plan."""
 
 
 class Starter(Protocol):
     """The recipe that `dprecipe init` writes for a mechanism."""
 
     def starter_text(self, source: str, data: str) -> str:
-        """A valid recipe without its name; `data` is the source's `data` block, as most mechanisms need it."""
+        """Returns a valid recipe without its name; `data` is the source's `data` block, as most mechanisms need it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """What the trunk knows of a mechanism: its traits, and where its parts are.
+    """A mechanism as the core knows it: its traits, and the places of its parts.
 
-    Parts are imported on first use, so that help and validation stay fast and torch stays behind the wall.
+    Parts are imported on first use, so that help and validation stay fast and load no torch.
     """
 
     kind: str
     package: str
     summary: str
-    """What it does, in one line."""
+    """A description in one line."""
     reads_files: bool = False
-    """Whether `<package>.files` summarises files that the recipe names."""
+    """True if `<package>.files` summarises files that the recipe names."""
     private_files: Callable[[object], Mapping[str, str]] = lambda block: {}
-    """Files of private data that a recipe's block names, below the data root, by their keys: policies know them."""
+    """Returns the files of private data that a recipe's block names, below the data root, by key; policies use it."""
     has_student: bool = False
-    """Whether the released model, of any kind, is a student of public records and released labels: at no cost."""
+    """True if the released model, of any kind, is a student of public records and released labels: it is free."""
     is_convex: bool = False
-    """Whether it is for convex losses with proved constants: its account judges the model; its steps are its own."""
+    """True if it is for convex losses with proved constants: its account judges the model; its steps are its own."""
     has_length: bool = True
-    """Whether `training` sets the length of the run; if not, a recipe omits the block."""
+    """True if `training` sets the length of the run; if not, a recipe omits the block."""
     composes_paid_steps: bool = False
-    """Whether its guarantee holds together with steps of preprocessing that read private records and pay."""
+    """True if its guarantee holds together with paid steps of preprocessing, which read private records."""
     can_hide_size: bool = False
-    """Whether its run and its account need only a bound on the number of units, and divide by a released one."""
+    """True if its run and its account need only a bound on the number of units, and divide by a released number."""
     can_split: bool = False
-    """A split may decide the number of training units: `Facts.size` is then what is planned from, no more."""
+    """True if a split may decide the number of training units: `Facts.size` is then only the planned number."""
     can_be_tuned: bool = False
-    """Its account solves for the best of several runs (`Facts.select`): trials leave its events alone."""
+    """True if its account solves for the best of several runs (`Facts.select`); trials keep its events."""
     runtime_options: frozenset[RuntimeOption] = frozenset()
     """The mechanism-specific keys of `runtime` that it reads."""
     hides_duration: Callable[[object], bool] = lambda block: False
-    """Whether a recipe's block has a guarantee that is an average over how long the run takes: its plan says so too."""
+    """Returns True if the guarantee of a recipe's block is an average over the run's length; its plan says so too."""
     has_teachers: bool = False
-    """Whether it trains many models on parts of the records, which other machines can train: `--teachers`, `--ray`."""
+    """True if it trains many models on parts of the records, which other machines can train: `--teachers`, `--ray`."""
     canaries: tuple[str, ...] = ()
-    """What kinds of canaries its runs can have (`AuditBlock.canary`)."""
+    """The kinds of canaries that its runs can have (`AuditBlock.canary`)."""
     audit_depths: tuple[str, ...] = ()
-    """How far its audits can go (`dprecipe.privacy.audit.results.Depth`): its runner's `audit` has them."""
+    """The depths of its audits (`dprecipe.privacy.audit.results.Depth`), run by its runner's `audit`."""
     relations: tuple[str, ...] = ("add_or_remove_one", "replace_one", "zero_out_one")
     """The neighbouring relations that its guarantee covers (`privacy.adjacency.Neighbouring`)."""
     relations_reason: str = ""
-    """Why its guarantee covers no other relation, as a clause."""
+    """The reason why its guarantee covers no other relation, as a clause."""
 
     @property
     def block(self) -> type[Block]:
-        """Its block of a recipe."""
+        """The type of its block of a recipe."""
         return cast("type[Block]", import_module(f"{self.package}.schema").BLOCK)
 
     @property
@@ -335,7 +334,7 @@ class Mechanism:
 
     @property
     def account(self) -> Account[Block]:
-        """Its accounting. Each module checks itself against the protocol, for its own block."""
+        """Its accounting module. Each such module checks itself against the protocol, for its own block."""
         return cast("Account[Block]", import_module(f"{self.package}.account"))
 
     @property
@@ -355,7 +354,7 @@ class Mechanism:
 
     @property
     def commands(self) -> Commands | None:
-        """What it adds to the command line; None where it adds nothing."""
+        """Its additions to the command line; None where there are none."""
         return cast("Commands", import_module(f"{self.package}.commands")) if self._has("commands") else None
 
     @property
@@ -370,7 +369,8 @@ class Mechanism:
         return find_spec(f"{self.package}.{part}") is not None
 
     def import_runner(self) -> object:
-        """What executes its plans: `RUNNER` of `<package>.train.run` (`dprecipe.training.run.runner`). Imports torch.
+        """Imports the runner of its plans, `RUNNER` of `<package>.train.run` (`dprecipe.training.run.runner`), and
+        torch.
 
         Raises:
             RunFailed: a library that it needs can't be imported.
@@ -382,7 +382,7 @@ class Mechanism:
         return runner
 
     def read_attachments(self, recipe: Blocks, folder: Path) -> tuple[Mapping[str, str], list[Finding]]:
-        """The contents of the files that the recipe names, as text, and findings about them; most recipes name none."""
+        """Reads the files that the recipe names: their contents as text, and findings. Most recipes name none."""
         if not self.reads_files:
             return {}, []
         files = import_module(f"{self.package}.files")

@@ -1,6 +1,6 @@
 """The plan: everything the runtime obeys, frozen, with every free variable solved.
 
-After `plan` nobody reads the recipe's privacy fields. The digest covers all that can change what is learned or
+After `plan`, no code reads the recipe's privacy fields. The digest covers all that can change what is learned or
 spent; `runtime` is outside it, because speed knobs can't change privacy.
 """
 
@@ -49,7 +49,7 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True)
 class PlanBudget:
-    """The cap, and how it is counted."""
+    """The cap, and how costs are counted against it."""
 
     epsilon: float
     delta: float
@@ -57,41 +57,41 @@ class PlanBudget:
     accountant: str
     account: str | None = None
     slots: str | None = None
-    """The account that the run is charged to, as the recipe names it, and its group of slots, if the run takes such."""
+    """The run's account, as the recipe names it, and its group of slots, if the run takes slots."""
 
     held: Callable[[Sequence[Charge]], bool] | None = field(default=None, compare=False, repr=False)
-    """Whether the run's reservation in that account covers all these, too; None where nothing was reserved."""
+    """Returns True if the run's reservation in that account covers these charges; None if nothing was reserved."""
 
     def holds(self, charges: Sequence[Charge]) -> bool:
-        """Whether all these together cost at most ε at δ, and the reservation in the account covers them."""
+        """Returns True if these charges together cost at most ε at δ and the account's reservation covers them."""
         from dprecipe.privacy import accountants
 
         covered = self.is_reserved(charges)
         return covered and accountants.epsilon(charges, self.delta, self.neighbouring, self.accountant) <= self.epsilon
 
     def is_reserved(self, charges: Sequence[Charge]) -> bool:
-        """Whether the reservation in the account covers all these: always, where there is none. What an earlier attempt
-        gave back is planned, and no longer reserved."""
+        """Returns True if the reservation in the account covers these charges, or there is none. An amount that an
+        earlier attempt gave back is planned, but no longer reserved."""
         return self.held is None or self.held(charges)
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How long the run is, in integers: `steps` noisy updates, or queries; one nominal epoch is `steps_per_epoch`."""
+    """The length of a run, in integers: `steps` noisy updates, or queries; one nominal epoch is `steps_per_epoch`."""
 
     steps: int
     steps_per_epoch: int
 
 
 def _reference(charge: Charge, info: SerializationInfo) -> dict[str, int]:
-    """A charge by the place of its event in the list of the plan's events, which holds its constants."""
+    """Returns a charge as JSON, with its event's place in the list of the plan's events, which holds the constants."""
     if not isinstance(info.context, dict):
         raise TypeError("charges are written with the list of the plan's events")
     return {"count": charge.count, "event": info.context[charge.event]}
 
 
 class _ByPlace:
-    """How pydantic writes a charge, and the JSON Schema of that; pydantic need not know the event types."""
+    """The pydantic serializer of charges, and their JSON Schema; pydantic need not know the event types."""
 
     @staticmethod
     def __get_pydantic_core_schema__(source: object, handler: object) -> CoreSchema:
@@ -113,12 +113,12 @@ class _ByPlace:
 
 
 Recorded = Annotated[Charge, _ByPlace]
-"""A charge as a field of a mechanism's plan. The JSON of the plan has each event once, in `events`."""
+"""A charge as a field of a mechanism's plan. The plan's JSON holds each event once, in `events`."""
 
 
 class UsualPlan:
-    """The answers that most plans share: a base class for them. Of one whose batches differ in size, or are sampled
-    with a claim of amplification, the plan says so itself."""
+    """The answers that most plans share: a base class. A plan whose batches differ in size, or whose sampling is
+    claimed to amplify privacy, overrides them."""
 
     @property
     @abstractmethod
@@ -171,7 +171,7 @@ class UsualPlan:
 
 @lru_cache
 def plan_adapter(kind: type[MechanismPlan]) -> TypeAdapter[MechanismPlan]:
-    """What writes the JSON of a mechanism's plans, and its JSON Schema, both from the fields of their type."""
+    """Returns the adapter that writes a mechanism's plans as JSON, and their JSON Schema, by their type's fields."""
     return TypeAdapter(kind)
 
 
@@ -185,7 +185,7 @@ class RecipeSource:
     parents: tuple[tuple[str, str], ...] = ()
     """(name as written in `extends`, text), nearest first."""
     attachments: tuple[tuple[str, str], ...] = ()
-    """(name, text): what the accounting needs to know of other files the recipe names, such as a codebook."""
+    """(name, text): the accounting's view of other files that the recipe names, such as a codebook."""
 
     @property
     def digest(self) -> str:
@@ -196,7 +196,7 @@ class RecipeSource:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRecord:
-    """A policy that a recipe was held against: its name, and the SHA-256 of its text (`sha256:…`)."""
+    """A policy that a recipe was checked against: its name, and the SHA-256 of its text (`sha256:…`)."""
 
     name: str
     digest: str
@@ -207,19 +207,19 @@ class PlannedTuning:
     """The best of several runs: the one event that is charged, and what one run costs."""
 
     block: Tuning
-    """What the recipe says of it."""
+    """The recipe's block `tuning`."""
     charge: Charge
     epsilon: float
-    """Of one run, at the budget's δ, rounded up."""
+    """Cost of one run, at the budget's δ, rounded up."""
     digest: str | None = None
-    """Of the plan by which the runs were made; None: of this one, before any run."""
+    """Digest of the plan that the runs followed; None: of this plan, before any run."""
     chosen: Mapping[str, Value] | None = None
-    """The values of the run that is released; None before that."""
+    """The values of the released run; None until there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the run will do, spend and release."""
+    """The work, the costs and the releases of a run."""
 
     name: str
     description: str
@@ -227,7 +227,7 @@ class Plan:
     resolved: Mapping[str, Any]
     """The recipe with every default filled in and `auto` as written, JSON types only."""
     mechanism_plan: MechanismPlan
-    """What the mechanism will do, in a type of its own."""
+    """The mechanism's own plan, in a type of its own."""
     solved: Mapping[str, float | int]
     guarantee: Guarantee
     budget: PlanBudget
@@ -239,23 +239,23 @@ class Plan:
     runtime: Runtime = field(compare=False)
     warnings: tuple[Finding, ...] = ()
     stages: tuple[PaidStage, ...] = ()
-    """The paid steps of preprocessing, in order: they come before what the mechanism releases."""
+    """The paid steps of preprocessing, in order: they come before the mechanism's releases."""
     spending: tuple[CostAlone, ...] = ()
-    """What each stage, and the mechanism by itself, would cost alone; empty where there is no stage."""
+    """The cost that each stage, and the mechanism by itself, would have alone; empty where there is no stage."""
     tuning: PlannedTuning | None = None
-    """Where the run is the best of several; `room` is then what each of them does."""
+    """The tuning, if the run is the best of several; `mechanism_plan` is then the plan of each of them."""
     audit: AuditBlock | None = None
-    """How the claim is attacked before the first private record; None: it is not."""
+    """The attack on the claim before the first private record; None: there is none."""
     policies: tuple[PolicyRecord, ...] = ()
-    """The policies that the recipe keeps to. They change nothing of the run, so they are outside of the digest."""
+    """The policies that the recipe keeps to. They change nothing in the run, so the digest leaves them out."""
 
     @property
     def mechanism(self) -> str:
-        """Its kind."""
+        """The mechanism's kind."""
         return self.mechanism_plan.kind
 
     def as_plan_of(self, kind: type[P]) -> P:
-        """What the mechanism will do, in the type that its own modules read.
+        """Returns the mechanism's plan, in the type that its own modules read.
 
         Raises:
             TypeError: it is a plan of another mechanism.
@@ -266,19 +266,19 @@ class Plan:
 
     @property
     def events(self) -> tuple[Charge, ...]:
-        """What the run releases, in order: all that an accountant sees of it."""
+        """The charges of the run, in order: all that an accountant sees of it."""
         own = self.mechanism_plan.events if self.tuning is None else (self.tuning.charge,)
         return run_lengths((*self.stage_charges, *own)) if self.stages else own
 
     @property
     def stage_charges(self) -> tuple[Charge, ...]:
-        """What its stages release, in order, once: before the mechanism's own events, or before the first of several
+        """The charges of its stages, in order, once: before the mechanism's own, or before the first of several
         runs."""
         return list_charges(self.stages)
 
     @property
     def indivisible(self) -> tuple[Charge, ...]:
-        """What the run is charged after its stages whenever it begins, however it ends."""
+        """The charges that a run pays after its stages once it begins, however it ends."""
         return self.mechanism_plan.indivisible if self.tuning is None else (self.tuning.charge,)
 
     @property
@@ -288,26 +288,25 @@ class Plan:
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What it publishes."""
+        """The results that the run publishes."""
         stages = ("constants of preprocessing",) if self.stages else ()
         chosen = ("chosen hyper-parameters",) if self.tuning is not None else ()
         return (*self.mechanism_plan.released, *stages, *chosen)
 
     @property
     def publishes_scores(self) -> bool:
-        """Held-out records are declared public: what is measured on them may be shown to anyone."""
+        """True if held-out records are declared public: anything measured on them may be shown to anyone."""
         return self.data.test is not None and self.data.test.access == "public"
 
     @property
     def hides_duration(self) -> bool:
-        """How long the run takes tells of a number that is secret, of runs, of training units or of steps: no release
-        and no log states it."""
+        """True if the run's duration reveals a secret number of runs, units or steps: no release or log states it."""
         return self.tuning is not None or self.data.hides_training_units or self.mechanism_plan.hides_duration
 
     @property
     def digest(self) -> str:
-        """SHA-256 over everything but the runtime and the texts' layout. What was chosen among several runs is not in
-        it: the ledger names the plan before there is a choice."""
+        """SHA-256 over everything but the runtime and the texts' layout. It leaves out the choice among several runs:
+        the ledger names the plan before there is a choice."""
         if self.tuning is not None and self.tuning.digest is not None:
             return self.tuning.digest
         content = self._content()
@@ -332,7 +331,7 @@ class Plan:
         }
 
     def _details(self) -> Any:
-        """The fields of the mechanism's own plan."""
+        """Returns the fields of the mechanism's own plan."""
         places = _places(self.events if self.tuning is None else self.mechanism_plan.events)
         own = self.mechanism_plan
         return plan_adapter(type(own)).dump_python(own, mode="json", by_alias=True, context=places)
@@ -345,7 +344,7 @@ class Plan:
         return show_plan(self)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as `dprecipe plan --format json` prints it (schema `dprecipe.plan/v1`)."""
+        """Returns the plan as `dprecipe plan --format json` prints it (schema `dprecipe.plan/v1`)."""
         return {
             "schema": "dprecipe.plan/v1",
             "recipe": {"name": self.name, "digest": self.source.digest},
@@ -356,7 +355,7 @@ class Plan:
 
 
 def show_plan(plan: Plan) -> str:
-    """A plan as a card of a notebook."""
+    """Renders a plan as a card of a notebook."""
     guarantee, budget = plan.guarantee, plan.budget
     protected = guarantee.neighbouring.words.format(unit=guarantee.unit)
     other = f"{guarantee.alternative_accountant} gives {guarantee.alternative_epsilon:g}"
@@ -386,15 +385,15 @@ def show_plan(plan: Plan) -> str:
 
 
 def _places(charges: Iterable[Charge]) -> dict[Event, int]:
-    """The place of each event in a list of charges."""
+    """Returns the place of each event in a list of charges."""
     return {charge.event: place for place, charge in reversed([*enumerate(charges)])}  # the first one counts
 
 
 def canonical_json(content: Any) -> str:
-    """One text for one value: sorted keys, no spaces, shortest floats, no NaN."""
+    """Writes one text for one value: sorted keys, no spaces, shortest floats, no NaN."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def digest_of(content: Any) -> str:
-    """`sha256:…` of the canonical JSON."""
+    """Returns `sha256:…` of the canonical JSON."""
     return "sha256:" + hashlib.sha256(canonical_json(content).encode()).hexdigest()

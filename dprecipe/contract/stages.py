@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from dprecipe.contract.mechanism import Facts
 
 MAX_NOISE = 1e6
-"""Of a paid step: more leaves nothing of what it releases, and no room on the lattice of its noise."""
+"""Largest noise multiplier of a paid step: more would drown what it releases, and exceed the lattice of its noise."""
 MIN_NOISE = 0.2
-"""Less noise than this protects almost nothing, so that none is solved."""
+"""Smallest noise multiplier that is solved for: less noise protects almost nothing."""
 TRAINING = "training"
-"""The name of what the mechanism itself releases, beside the kinds of stages."""
+"""The name of the mechanism's own part, beside the kinds of stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,15 @@ class PaidStage:
         return f"data.preprocess.{self.step}.{self.kind}"
 
     def to_json(self, places: Mapping[Event, int]) -> dict[str, Any]:
-        """As JSON types; `places`: of each event in the plan's list."""
+        """Returns it as JSON types; `places` maps each event to its place in the plan's list."""
         events = [{"count": charge.count, "event": places[charge.event]} for charge in self.charges]
         return {"step": self.step, "kind": self.kind, "noise_multiplier": self.noise_multiplier, "events": events}
 
 
 @dataclass(frozen=True, slots=True)
 class CostAlone:
-    """What one part of a run costs alone, at the budget's δ. The parts together cost less than their sum."""
+    """The cost that one part of a run would have alone, at the budget's δ. Together the parts cost less than the
+    sum."""
 
     kind: str
     """A stage's kind, or `TRAINING`."""
@@ -64,7 +65,7 @@ class CostAlone:
 
     @property
     def name(self) -> str:
-        """As a table names it."""
+        """Its name in a table."""
         return self.kind if self.step is None else f"preprocess.{self.step}.{self.kind}"
 
     def to_json(self) -> dict[str, Any]:
@@ -72,36 +73,36 @@ class CostAlone:
 
 
 def list_paid_steps(data: Data) -> tuple[tuple[int, PaidStep], ...]:
-    """The paid steps of `data.preprocess`, each with its number in the list, in order."""
+    """Returns the paid steps of `data.preprocess`, each with its number in the list, in order."""
     operations = ((index, step.operation) for index, step in enumerate(data.preprocess))
     return tuple((index, operation) for index, operation in operations if isinstance(operation, PaidStep))
 
 
 def kind_of(step: PaidStep) -> str:
-    """Its key in a recipe."""
+    """Returns the step's key in a recipe."""
     return next(kind for kind, block in PAID.items() if type(step) is block)
 
 
 def path_of(index: int, step: PaidStep) -> str:
-    """The dotted path of step `index`."""
+    """Returns the dotted path of step `index`."""
     return f"data.preprocess.{index}.{kind_of(step)}"
 
 
 def charge_step(data: Data, index: int, noise_multiplier: float, relation: Neighbouring) -> tuple[Charge, ...]:
-    """The charges of step `index`; imports numpy, which recipes without a paid step don't need."""
+    """Returns the charges of step `index`; imports numpy, which recipes without a paid step don't need."""
     from dprecipe.data.paid.stage import plan_charges
 
     return plan_charges(data, index, noise_multiplier, relation)
 
 
 def list_charges(stages: tuple[PaidStage, ...]) -> tuple[Charge, ...]:
-    """What the stages release, in order."""
+    """Returns the charges of the stages, in order."""
     return run_lengths(charge for stage in stages for charge in stage.charges)
 
 
 def solve_stages(data: Data, budget: Budget, noise: Mapping[int, float]) -> tuple[PaidStage, ...]:
-    """The stages of a recipe, in order. `noise`: multipliers that are solved already, by the number of the step; a step
-    whose noise is `auto` and not among them is left out.
+    """Returns the stages of a recipe, in order. `noise` holds multipliers that are solved already, by the number of the
+    step; a step whose noise is `auto` and not among them is left out.
 
     Guarantees: a step with a share costs at most that share of ε alone, by the budget's accountant.
 
@@ -143,11 +144,11 @@ def _multiplier_of_share(data: Data, budget: Budget, index: int) -> float:
 
 
 def refuse_price(reason: str, path: str, budget: str) -> Finding:
-    """The finding for a stage whose noise can't be solved; `reason` is that of a `CalibrationError`."""
+    """Returns the finding for a stage whose noise can't be solved; `reason` is that of a `CalibrationError`."""
     if reason == "too_tight":
         return Finding(
             "P126",
-            f"no noise that leaves anything of this step keeps {budget}",
+            f"this step's results would drown in the noise that keeps {budget}",
             "raise its share or budget.epsilon; for dp_categories and dp_vocabulary, lower leak far below budget.delta",
             path,
         )
@@ -155,7 +156,8 @@ def refuse_price(reason: str, path: str, budget: str) -> Finding:
 
 
 def find_overspent_stages(facts: Facts) -> Finding | None:
-    """The finding for stages that alone cost more than the budget; None if they leave something or there are none."""
+    """Returns the finding for stages that alone cost more than the budget; None if they leave something or there are
+    none."""
     budget, charges = facts.budget, facts.stage_charges
     if facts.cap is None or not charges:
         return None

@@ -1,4 +1,4 @@
-"""The table of mechanisms. A new one is one folder, and one name here."""
+"""The table of mechanisms. A new mechanism is one folder, and one name here."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from dprecipe.contract.mechanism import Mechanism
 from dprecipe.privacy.event_kinds import announce_events
 
 PACKAGES = ("dpsgd", "encoded", "pate", "pnsgd")
-"""Those of `dprecipe.mechanisms`, which stands above all that asks this table: so they are imported by name."""
+"""Names of packages in `dprecipe.mechanisms`. They are imported by name, because they build on the users of this
+table."""
 MECHANISMS: dict[str, Mechanism] = {}
-"""By `mechanism.kind`."""
+"""The registered mechanisms, by `mechanism.kind`."""
 _is_closed = False
 
 
 def register(mechanism: Mechanism) -> None:
-    """Add a mechanism to the language, before the first recipe is read.
+    """Adds a mechanism to the language, before the first recipe is read.
 
     Raises:
         ValueError: a mechanism of this kind is registered already.
@@ -37,17 +38,17 @@ for name in PACKAGES:
 
 
 def mechanism_of(kind: str) -> Mechanism:
-    """The mechanism of a kind that a recipe or a plan names."""
+    """Returns the mechanism of a kind that a recipe or a plan names."""
     return MECHANISMS[kind]
 
 
 def list_kinds(trait: Callable[[Mechanism], bool]) -> list[str]:
-    """The kinds of the mechanisms that have a trait, in the order of the table."""
+    """Returns the kinds of the mechanisms that have a trait, in the order of the table."""
     return [kind for kind, mechanism in MECHANISMS.items() if trait(mechanism)]
 
 
 def _import_shared_events() -> None:
-    """Register the events of paid steps and of tuned runs."""
+    """Registers the events of paid steps and of tuned runs."""
     import dprecipe.privacy.stages.events
     import dprecipe.privacy.tuning.events  # noqa: F401
 
@@ -56,7 +57,7 @@ announce_events(_import_shared_events)
 
 
 def mechanism_block() -> object:
-    """The type of the `mechanism` block: the union of the blocks of all registered mechanisms, by `kind`.
+    """Returns the type of the `mechanism` block: the union of the blocks of all registered mechanisms, by `kind`.
 
     This call builds the language: from now on `register` refuses.
     """
@@ -70,7 +71,7 @@ def mechanism_block() -> object:
 
 
 def mechanism_facts() -> object:
-    """The type of the `mechanism` block of a certificate: the union of the facts of all registered mechanisms, by
+    """Returns the type of a certificate's `mechanism` block: the union of the facts of all registered mechanisms, by
     `kind`."""
     from typing import Annotated, Union
 

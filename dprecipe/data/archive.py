@@ -25,10 +25,10 @@ _HEADERS: dict[tuple[int, int], Callable[[IO[bytes]], tuple[tuple[int, ...], boo
 MAX_HEADER_BYTES = 10_000
 """Bytes of an array's header, as numpy reads it."""
 CHUNK_BYTES = 16 << 20
-"""Of an array that is read some records at a time."""
+"""Bytes of an array that are read at a time."""
 _FORTRAN = 64 << 20
 _ERRORS = (*READ_ERRORS, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
-"""What reading a damaged or encrypted archive can raise."""
+"""Exceptions that reading a damaged or encrypted archive can raise."""
 
 
 @final
@@ -46,7 +46,7 @@ class Archive:
     def dims(
         self, name: str, shape: tuple[int | None, ...] | None, expected: str, accepts: Callable[[np.dtype[Any]], bool]
     ) -> tuple[int, ...]:
-        """The dimensions in an array's header, records first; `shape`: None for any. Raises as `array` does for
+        """Returns the dimensions in an array's header, records first; `shape`: None for any. Raises as `array` does for
         headers."""
         with self._open(name) as stream:
             return self._header(name, stream, shape, expected, accepts)[0]
@@ -59,7 +59,7 @@ class Archive:
         accepts: Callable[[np.dtype[Any]], bool],
         part: slice | None = None,
     ) -> NDArray[Any]:
-        """An array with one entry per record. Its header is read and checked before its values are unpacked.
+        """Returns an array with one entry per record. Its header is read and checked before its values are unpacked.
 
         `shape`: of an entry, with None for any length; `expected`: names the types that `accepts` accepts. Only the
         values of `part` are returned, and nothing after it is unpacked.
@@ -78,7 +78,7 @@ class Archive:
         accepts: Callable[[np.dtype[Any]], bool],
         part: slice | None = None,
     ) -> Generator[NDArray[Any], None, None]:
-        """As `array`, some records at a time, and at least one chunk."""
+        """Reads as `array`, some records at a time, and at least one chunk."""
         file = self._file
         with self._open(name) as stream:
             dims, fortran, dtype = self._header(name, stream, shape, expected, accepts)
@@ -110,7 +110,7 @@ class Archive:
                     return
 
     def _member(self, name: str) -> zipfile.ZipInfo:
-        """The entry of an array."""
+        """Returns the entry of an array."""
         places = self._known.places(name)
         if not places:
             present = self.names[:20]
@@ -168,7 +168,7 @@ class Archive:
 
 @contextmanager
 def open_archive(file: Path, save: str) -> Iterator[Archive]:
-    """Open an archive; `save` says how to write a valid one.
+    """Opens an archive; `save` says how to write a valid one.
 
     Raises:
         DataFault: the file is not an archive, or it is damaged.

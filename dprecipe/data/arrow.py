@@ -23,8 +23,8 @@ class ColumnTypes:
         self._forms: dict[str, str] = {}
 
     def check(self, name: str, kind: Any, file: DataFile) -> None:
-        """Compare a column's type with that of earlier files. Widths of integers and kinds of texts do not count, and a
-        column without values fits any.
+        """Compares a column's type with that of earlier files. Widths of integers and kinds of texts do not count, and
+        a column without values fits any.
 
         Raises:
             DataFault: they differ.
@@ -46,7 +46,9 @@ def select_columns(batch: Any, stored: Mapping[str, str]) -> Any:
 
 
 def name_type(kind: Any) -> str:
-    """A type in words: of a nested one no more than its kind, as the names of its fields may come from values."""
+    """Returns a type in words: of a nested one no more than its kind, as the names of its fields may come from
+    values.
+    """
     return str(kind).partition("<")[0]
 
 
@@ -61,7 +63,7 @@ def _form(kind: Any) -> str:
 
 
 def column_values(column: Any, name: str, file: DataFile) -> Values:
-    """A column of numbers, truth values, dates or texts; None, or masked, if missing. Dates are in ISO 8601."""
+    """Returns a column of numbers, truth values, dates or texts; None, or masked, if missing. Dates are in ISO 8601."""
     if types.is_date(column.type) or types.is_timestamp(column.type):
         column = column.cast(pa.string())
 
@@ -97,7 +99,7 @@ def _listed(column: Any, name: str, file: DataFile) -> list[Any]:
 
 
 def _coded(column: Any, name: str, file: DataFile) -> CodedTexts:
-    """A column of texts in their stored dictionary; those that no row has are left out."""
+    """Returns a column of texts in their stored dictionary; those that no row has are left out."""
     indices = column.indices
     codes = (indices.fill_null(-1) if indices.null_count else indices).to_numpy(zero_copy_only=False)
     used = np.flatnonzero(np.bincount(codes.astype(np.int64) + 1, minlength=len(column.dictionary) + 1)[1:])
@@ -108,7 +110,7 @@ def _coded(column: Any, name: str, file: DataFile) -> CodedTexts:
 
 
 def _numbers(column: Any) -> Numbers:
-    """A column of numbers or truth values, with its own type: nulls do not make whole numbers fractions."""
+    """Returns a column of numbers or truth values, with its own type: nulls do not make whole numbers fractions."""
     if not column.null_count:
         return np.ma.MaskedArray(column.to_numpy(zero_copy_only=False))
     missing = column.is_null().to_numpy(zero_copy_only=False)
@@ -117,7 +119,7 @@ def _numbers(column: Any) -> Numbers:
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a type is one of texts."""
+    """Returns True for a type of texts."""
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
@@ -131,8 +133,8 @@ def _check_lengths(texts: Any, name: str, file: DataFile) -> None:
 
 
 def chat_texts(column: Any, name: str, file: DataFile) -> Values:
-    """A column of conversations as texts in JSON: lists of structs with texts `role` and `content`, or texts that are
-    in JSON already; None where a row has none.
+    """Returns a column of conversations as texts in JSON: lists of structs with texts `role` and `content`, or texts
+    that are in JSON already; None where a row has none.
 
     Raises:
         DataFault: it holds anything else.
@@ -155,7 +157,7 @@ def chat_texts(column: Any, name: str, file: DataFile) -> Values:
 
 
 def image_bytes(column: Any, name: str, file: DataFile) -> list[bytes | None]:
-    """A column of encoded images, in the layout of Hugging Face; None where a record has no bytes."""
+    """Returns a column of encoded images, in the layout of Hugging Face; None where a record has no bytes."""
     kind = column.type
     if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         column = column.field("bytes")

@@ -41,7 +41,7 @@ class ArrowChunk:
             return {name: read(self.batch.column(name), name, self.file) for name, read in readers.items()}
 
     def images(self, name: str, limits: Limits) -> list[bytes | None]:
-        """A column of encoded images.
+        """Returns a column of encoded images.
 
         Raises:
             DataFault: it is none.
@@ -50,11 +50,11 @@ class ArrowChunk:
             return image_bytes(self.batch.column(name), name, self.file)
 
     def place(self, row: int) -> str:
-        """The place of a row, for its columns."""
+        """Returns the place of a row, for its columns."""
         return self.file.where(record_number(self.first + row))
 
     def within(self, row: int) -> str:
-        """The place of a row in its file."""
+        """Returns the place of a row in its file."""
         return self.file.at(record_number(self.first + row))
 
 
@@ -65,7 +65,7 @@ Chunks = Callable[[tuple[str, ...], int], Iterator[ArrowChunk]]
 def collect_chunks(
     chunks: Chunks, columns: Columns | None, image: ImageColumn | None, label: Label | None, reading: Reading
 ) -> Raw:
-    """The records of all chunks: a table's features (N, D) float32, or images (N, C, H, W) uint8.
+    """Returns the records of all chunks: a table's features (N, D) float32, or images (N, C, H, W) uint8.
 
     Raises:
         DataFault: a column holds what a table can't, or a record does not match the recipe.
@@ -89,7 +89,7 @@ def _collect_images(chunks: Chunks, image: ImageColumn, label: Label | None, rea
 
 @contextmanager
 def reading_arrow(fault: Callable[[Exception], DataFault], reading: Limits) -> Iterator[None]:
-    """What pyarrow raises, as the fault of what it reads. Too little memory is nobody's fault, and stays an error."""
+    """Turns what pyarrow raises into a fault of the data that it reads. Too little memory stays an error."""
     try:
         yield
     except pa.ArrowMemoryError:

@@ -15,10 +15,10 @@ from dprecipe.data.schema import Crop, Flip, Step
 
 
 def make_augmentation(steps: Sequence[Step], generator: torch.Generator) -> Callable[[Tensor], Tensor] | None:
-    """What the recipe's `random_crop` and `random_flip` steps do to a batch (B, C, H, W), in order; None where there
-    are none.
+    """Returns the function that applies the recipe's `random_crop` and `random_flip` steps, in order, to a batch
+    (B, C, H, W); None if there are none.
 
-    The generator, on whatever device, is seeded anew for each batch, by a seed that is secret (`Store.batch`).
+    The generator, on any device, is seeded again for each batch, with a secret seed (`Store.batch`).
     """
     operations = [op for step in steps if isinstance(op := step.operation, Crop | Flip)]
     if not operations:
@@ -37,7 +37,7 @@ def make_augmentation(steps: Sequence[Step], generator: torch.Generator) -> Call
 
 
 def random_crop(x: Tensor, step: Crop, generator: torch.Generator) -> Tensor:
-    """Pad each image (B, C, H, W) with zeros and cut it back at a place of its own; its norm never grows."""
+    """Pads each image (B, C, H, W) with zeros and cuts it back at a place of its own; its norm never grows."""
     count, channels, height, width = x.shape
     padding = step.padding
     padded = torch.nn.functional.pad(x, (padding, padding, padding, padding))
@@ -50,6 +50,6 @@ def random_crop(x: Tensor, step: Crop, generator: torch.Generator) -> Tensor:
 
 
 def random_flip(x: Tensor, step: Flip, generator: torch.Generator) -> Tensor:
-    """Mirror each image (B, C, H, W) left and right with the step's probability."""
+    """Mirrors each image (B, C, H, W) left and right with the step's probability."""
     mirrored = torch.rand(len(x), generator=generator, device=generator.device).to(x.device) < step.probability
     return torch.where(mirrored[:, None, None, None], x.flip(3), x)

@@ -14,7 +14,8 @@ class NoChat(ValueError):
 
 
 def parse_chat(text: str, roles: Collection[str]) -> list[tuple[str, str]]:
-    """(role, content) of each message of a field: a list of {role, content} in JSON, with no other keys (unless null).
+    """Returns (role, content) of each message of a field: a list of {role, content} in JSON, with no other keys
+    (unless null).
 
     Raises:
         NoChat: it is none, or a role is not declared.

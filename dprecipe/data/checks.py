@@ -107,7 +107,7 @@ def _test_matches(data: Data) -> Iterator[Finding]:
 
 
 def _label_subject(one: Target, other: Target) -> str:
-    """In what two labels differ, if they do."""
+    """Returns what two labels differ in, if they do."""
     if type(one) is not type(other):
         return "kind of label"
     if isinstance(one, ClassTarget):
@@ -123,7 +123,7 @@ def _public_matches(data: Data) -> Iterator[Finding]:
 
 
 def _features(train: Source, other: AnySource) -> tuple[tuple[str, object, object], ...]:
-    """What both sources' features must have in common, by name."""
+    """Returns what both sources' features must have in common: for each property its name and both values."""
     return (
         ("columns", _listed(train), _listed(other)),
         ("shape", model_shape(train.record_shape), model_shape(other.record_shape)),

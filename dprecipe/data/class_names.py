@@ -13,7 +13,7 @@ from dprecipe.text.spelling import normalise_text
 
 
 def named_columns(columns: Columns, label: Label | None) -> frozenset[str]:
-    """The columns that are read by the names of their classes: those of which names or texts are declared."""
+    """Returns the columns that are read by the names of their classes: their names or texts are declared."""
     named = {name for name, column in columns.items() if column.limits is None}
     if label is not None and (label.values is not None or label.several is not None):
         named.update(label.read_columns)
@@ -21,7 +21,7 @@ def named_columns(columns: Columns, label: Label | None) -> frozenset[str]:
 
 
 def name_classes(batch: Any, classes: Mapping[str, list[str]]) -> Any:
-    """A batch of Arrow with names in the place of class numbers. A number without one is missing, as -1 is."""
+    """Returns a batch of Arrow with names instead of class numbers. A number without one is missing, as -1 is."""
     for name, names in classes.items():
         batch = batch.set_column(batch.schema.names.index(name), name, _names(batch.column(name), names))
     return batch
@@ -39,7 +39,7 @@ def _names(column: Any, names: list[str]) -> Any:
 
 
 def check_classes(stored: Mapping[str, list[str]], label: Label, subject: str) -> None:
-    """Check that all stored classes of a label's columns are declared; in any order.
+    """Checks that all stored classes of a label's columns are declared; in any order.
 
     Raises:
         DataFault: one is not.

@@ -55,8 +55,9 @@ class RecordCollector:
             self._names = reading.storage.texts("names")
 
     def choose(self, texts: Mapping[str, Sequence[str]], rows: int, place: Place) -> NDArray[np.int64] | None:
-        """Which rows of a chunk of `rows` are used, (B,), rising; None: all. Those on the side of a split that is read,
-        and of each unit the first `max_records` of the source.
+        """Chooses the rows of a chunk of `rows` that are used: their numbers, (B,), increasing; None for all.
+
+        They are on the side of a split that is read, and are among the first `max_records` of their unit in the source.
 
         Guarantees: whether a row is used depends on the rows of its own unit alone (`dprecipe.data.split`). A database
         joins and groups in an order that other units' rows decide, so where that may be, no unit's rows are cut.
@@ -101,7 +102,7 @@ class RecordCollector:
         side: NDArray[np.int64] | None,
         place: Place,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """`table.number` of the rows of one side.
+        """Returns `table.number` of the rows of one side.
 
         Raises:
             TooManyNames: there are more than declared.
@@ -122,7 +123,7 @@ class RecordCollector:
         return numbers, first_rows
 
     def append(self, features: NDArray[Any], labels: Labels) -> None:
-        """Append the features (B, …) and labels of records.
+        """Appends the features (B, …) and labels of records.
 
         Raises:
             DataFault: the disk refuses.
@@ -132,7 +133,7 @@ class RecordCollector:
         self._progress.show(self._features.count)
 
     def append_texts(self, name: str, values: Sequence[str]) -> None:
-        """Append the values of a column whose items a paid step will release.
+        """Appends the values of a column whose items a paid step will release.
 
         Raises:
             DataFault: the disk refuses.
@@ -142,7 +143,8 @@ class RecordCollector:
         self._texts[name].append(values)
 
     def raw(self, empty: NDArray[Any], starts: dict[str, int] | None = None) -> Raw:
-        """All records. `empty`: features of no record. `starts`: where the features of each column of texts begin.
+        """Returns all records. `empty`: features of no record. `starts`: where the features of each column of texts
+        begin.
 
         Raises:
             DataFault: the disk refuses.

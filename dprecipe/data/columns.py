@@ -45,7 +45,7 @@ class ColumnBlock(Block):
         return None
 
     def contradictions(self, path: str) -> Iterator[Finding]:
-        """The contradictions within this block (R2xx); `path` is its own."""
+        """Yields the contradictions within this block (R2xx); `path` is its own."""
         yield from ()
 
 
@@ -261,7 +261,7 @@ else:
 
 
 def _normalise_names(columns: dict[str, Column]) -> dict[str, Column]:
-    """The columns by their normalised names. Two that look equal are refused."""
+    """Returns the columns by their normalised names. Two that look equal are refused."""
     names = list(map(normalise_text, columns))
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -273,7 +273,7 @@ Columns = Annotated[dict[Text, Column], Field(min_length=1), AfterValidator(_nor
 
 
 def write_number(value: float) -> str:
-    """A number as a message has it: a whole one whole, however large."""
+    """Returns a number as a message has it: a whole one whole, however large."""
     return str(value) if isinstance(value, int) else f"{value:g}"
 
 
@@ -289,7 +289,7 @@ def _unknown_format(text: str, path: str) -> Iterator[Finding]:
 
 
 def find_repeated(values: tuple[str, ...], path: str) -> Iterator[Finding]:
-    """The finding for values that are listed more than once."""
+    """Yields the finding for values that are listed more than once."""
     twice = sorted({value for value in values if values.count(value) > 1})
     if twice:
         yield Finding(

@@ -61,7 +61,9 @@ BY_CONTENT = 10_000
 
 
 def find_folder(declared: str | None, recipe_file: str | Path | None) -> Path | None:
-    """The folder of copies: `runtime.prepared`, relative to the recipe, else `$DPRECIPE_PREPARED`; None: nowhere."""
+    """Returns the folder of copies: `runtime.prepared`, relative to the recipe, else `$DPRECIPE_PREPARED`; None:
+    nowhere.
+    """
     if declared is not None:
         return (Path() if recipe_file is None else Path(recipe_file).resolve().parent) / declared
     from_environment = os.environ.get("DPRECIPE_PREPARED", "")
@@ -69,7 +71,7 @@ def find_folder(declared: str | None, recipe_file: str | Path | None) -> Path | 
 
 
 def digest_files(files: Sequence[Path], known: KnownDigests) -> list[str]:
-    """What the files hold; of more than `BY_CONTENT`, when they changed. Raises `OSError`."""
+    """Returns digests of the files' content; for more than `BY_CONTENT`, of when they changed. Raises `OSError`."""
     if len(files) > BY_CONTENT:
         return [f"{file.name} {state_of(file)[:-1]}" for file in files]  # a device has another number after a restart
     return [known.digest(file) for file in files]
@@ -93,23 +95,23 @@ class Copy:
         self.path, self._draft = folder / key, folder / f"{key}{WRITING}"
         self._files, self._names, self._before, self._known = files, names, list(before), known
         self.storage = Storage(0, self._open, folder)
-        """Where the parts of a copy in the making are put."""
+        """Storage for the parts of the copy that is being made."""
 
     def load(self) -> tuple[Raw, SourceCounts] | None:
-        """The records of the copy; None where there is none, or it is damaged: then it is thrown away."""
+        """Returns the records of the copy; None where there is none, or it is damaged: then it is thrown away."""
         if not self.path.exists():
             return None
         try:
             return self._load()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            # Its key is no name for a log: a digest of private records tells whoever has a guess of them.
+            # Its key is no name for a log: a digest of private records confirms a guess of them.
             place = self.path.parent
             write_note(f"{place}: a prepared copy is damaged; it is thrown away, and the records are read again")
             shutil.rmtree(self.path, ignore_errors=True)
             return None
 
     def publish(self, raw: Raw, counts: SourceCounts) -> None:
-        """Keep what `storage` was given, and `raw` was made of.
+        """Keeps what `storage` was given, and `raw` was made of.
 
         Raises:
             DataFault: the disk refuses.
@@ -137,7 +139,7 @@ class Copy:
             raise disk_fault(error, self.path.parent) from error
 
     def clean(self) -> None:
-        """Throw away what is left of a copy in the making."""
+        """Deletes what is left of a copy that was being made."""
         shutil.rmtree(self._draft, ignore_errors=True)
 
     def _open(self, part: str) -> BinaryIO:
@@ -177,7 +179,7 @@ class Copy:
         return content
 
     def _map(self, name: str, part: dict[str, Any]) -> NDArray[Any]:
-        """A part, which is as it was written. Raises `OSError`, `ValueError`."""
+        """Returns a part, unchanged since it was written. Raises `OSError`, `ValueError`."""
         shape, path = tuple(map(int, part["shape"])), self.path / name
         if part["type"] not in TYPES or min(shape) < 0 or name != Path(name).name:
             raise ValueError("not a part of a copy")
@@ -193,7 +195,7 @@ class Copy:
 
 
 def _parts_of(raw: Raw) -> dict[str, NDArray[Any]]:
-    """All arrays of records that were put into files, by their parts' names (`dprecipe.data.collector`)."""
+    """Returns all arrays of records that were put into files, by their parts' names (`dprecipe.data.collector`)."""
     parts: dict[str, NDArray[Any]] = {"features": raw.features, "labels": raw.labels}
     texts = [(f"texts.{number}", column.values) for number, column in enumerate(raw.texts.values())]
     names = () if raw.identities is None else raw.identities.names
@@ -212,8 +214,9 @@ def _parts_of(raw: Raw) -> dict[str, NDArray[Any]]:
 def open_copy(
     folder: Path, declared: object, files: Sequence[Path], names: Sequence[str], anew: bool = False
 ) -> Iterator[Copy]:
-    """The copy of these files as they are read by what is `declared` (JSON), for this process alone while the block
-    lasts: another one that needs it waits. `anew`: every byte of the files is read to find it, whatever is remembered.
+    """Yields the copy of these files as they are read by what is `declared` (JSON), for this process alone while the
+    block lasts: another one that needs it waits. `anew`: every byte of the files is read to find it, whatever was
+    remembered.
 
     Raises:
         DataFault: a file of the source can't be read, or the disk refuses.
@@ -248,8 +251,9 @@ def open_copy(
 
 
 def _read_secret(path: Path) -> bytes:
-    """The secret of a folder, made once. With it a copy's key, which lists and logs may show, tells nothing of the
-    files that it is a digest of: nobody can try out which files they are. Raises `OSError`."""
+    """Returns the secret of a folder, made once. With it a copy's key, which lists and logs may show, tells nothing of
+    the files that it is a digest of: guesses of the files can't be tried out. Raises `OSError`.
+    """
     if not path.exists():
         draft = path.with_name(f"{SECRET}.{secrets.token_hex(8)}")
         durable.replace_file(draft, secrets.token_bytes(SECRET_BYTES))
@@ -263,7 +267,9 @@ def _read_secret(path: Path) -> bytes:
 
 
 def _lock(path: Path, wait: bool = True) -> int:
-    """The open file of a lock that this process holds. Raises `OSError`, `BlockingIOError` where it is not to wait."""
+    """Returns the open file of a lock that this process holds. Raises `OSError`, `BlockingIOError` where it is not to
+    wait.
+    """
     while True:
         file = durable.open_regular(path, os.O_RDWR | os.O_CREAT)
         if sys.platform == "win32":
@@ -288,8 +294,9 @@ def _lock(path: Path, wait: bool = True) -> int:
 
 
 def list_copies(folder: Path) -> list[tuple[str, int, tuple[str, ...]]]:
-    """(key, bytes, the source's files as the recipe names them) of each copy, and of what processes that were killed
-    have left, which has no files. Raises `OSError`."""
+    """Returns (key, bytes, the source's files as the recipe names them) of each copy, and of what processes that
+    were killed have left, which has no files. Raises `OSError`.
+    """
     results: list[tuple[str, int, tuple[str, ...]]] = []
     for entry in sorted(folder.iterdir()):
         key = entry.name.removesuffix(WRITING)
@@ -303,7 +310,7 @@ def list_copies(folder: Path) -> list[tuple[str, int, tuple[str, ...]]]:
 
 
 def check_copy(folder: Path, name: str) -> bool:
-    """Read every byte of a copy of `list_copies`. False where one is not as it was written: then the copy is deleted.
+    """Reads every byte of a copy of `list_copies`. False where one is not as it was written: then the copy is deleted.
 
     Raises:
         OSError: it can't be read; `BlockingIOError` where a process is at work on it.
@@ -319,7 +326,7 @@ def check_copy(folder: Path, name: str) -> bool:
 
 
 def delete_copy(folder: Path, name: str) -> None:
-    """Delete a copy of `list_copies`. A run that has mapped it keeps what it has. Raises `OSError`; `BlockingIOError`
+    """Deletes a copy of `list_copies`. A run that has mapped it keeps what it has. Raises `OSError`; `BlockingIOError`
     where a process is at work on it."""
     key = name.removesuffix(WRITING)
     lock = folder / f"{key}{LOCK}"

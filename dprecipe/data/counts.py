@@ -13,7 +13,7 @@ from dprecipe.data.facts import Role
 from dprecipe.data.problems import Problems
 
 MIN_RECORDS = 20
-"""A column of the same value throughout is a problem only if there are at least so many records."""
+"""A column of the same value throughout is a problem only if there are at least this many records."""
 
 
 @final
@@ -26,12 +26,12 @@ class ColumnCounts:
     below: int = 0
     above: int = 0
     lowest: int = 0
-    """At the lower end of the range or below it; `highest` likewise."""
+    """Values at the lower end of the range or below it; `highest` likewise for the upper end."""
     highest: int = 0
     other: int = 0
 
     def numbers(self, low: int, high: int, at_low: int, at_high: int) -> None:
-        """Add counts of values: below and above the range, and at or beyond its ends."""
+        """Adds counts of values: below and above the range, and at or beyond its ends."""
         self.below += low
         self.above += high
         self.lowest += at_low
@@ -52,14 +52,14 @@ class SequenceCounts:
     learned: int = 0
 
     def add(self, tokens: int, learned: int, truncated: bool) -> None:
-        """Add a record."""
+        """Adds a record."""
         self.records += 1
         self.tokens += tokens
         self.learned += learned
         self.truncated += truncated
 
     def describe(self) -> str:
-        """In words."""
+        """Describes the counts in words."""
         shares = self.as_json()["shares"]
         return (
             f"{self.truncated:,} texts longer than {self.length:,} tokens, and cut ({shares['truncated']:.2%}); "
@@ -67,7 +67,7 @@ class SequenceCounts:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Counts, and their shares of the records and of the places."""
+        """Returns counts, and their shares of the records and of the places."""
         places = self.length * self.records
         shares = {
             "truncated": round(self.truncated / self.records, 6) if self.records else 0.0,
@@ -88,11 +88,11 @@ class SourceCounts:
     sequences: SequenceCounts = field(default_factory=SequenceCounts)
 
     def column(self, name: str, kind: str) -> ColumnCounts:
-        """The counts of a column, created on first use."""
+        """Returns the counts of a column, created on first use."""
         return self.columns.setdefault(name, ColumnCounts(kind))
 
     def check(self, subject: str, problems: Problems) -> None:
-        """Add a problem for each column that carries no information: every value is missing, outside its range, or
+        """Adds a problem for each column that carries no information: every value is missing, outside its range, or
         not among those declared.
 
         The messages contain no counts. That a recipe does not fit its file is reported before a run, like a wrong size.
@@ -122,7 +122,7 @@ class SourceCounts:
             problems.add(subject, "every record has a value that is not finite: none would contribute", "mend the file")
 
     def as_json(self) -> dict[str, Any]:
-        """Counts, and their shares of the records."""
+        """Returns counts, and their shares of the records."""
 
         def shares(column: ColumnCounts) -> dict[str, Any]:
             shown = {"missing": column.missing, "clamped": column.below + column.above}
@@ -142,7 +142,7 @@ class SourceCounts:
 
 
 def as_text(by_role: Mapping[Role, SourceCounts]) -> str:
-    """The counts as text, source by source."""
+    """Returns the counts as text, source by source."""
     lines = ["Values that were missing, clamped or undeclared. Private: these are counts of private records.", ""]
     for role, counts in by_role.items():
         lines.append(f"data.{role}: {counts.records:,} records")

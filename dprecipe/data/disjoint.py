@@ -19,7 +19,7 @@ ROWS = 4096
 
 
 def check_files(data: Data, root: Path) -> None:
-    """Check that neither `data.public` nor a public `data.test` reads records of `data.train`, also through links.
+    """Checks that neither `data.public` nor a public `data.test` reads records of `data.train`, also through links.
 
     Ranges that do not overlap are disjoint where both count over the same files. `check_records` compares different
     arrays of one file. Equal paths are for the rules of a recipe, and missing files for the reader.
@@ -38,7 +38,7 @@ def check_files(data: Data, root: Path) -> None:
 
 
 def check_records(data: Data, root: Path, records: Callable[[Role], RecordSource | None]) -> None:
-    """Check that no array of the training file that is declared public contains a training record.
+    """Checks that no array of the training file that is declared public contains a training record.
 
     Records are compared by their features before `preprocess`, and only between arrays of one file: a copy in another
     file is not detected. `records`: returns the records of a role as read from the file, or None if they were not read.
@@ -64,7 +64,7 @@ def _paths(source: AnySource) -> str:
 
 
 def _in_training_files(data: Data, root: Path) -> Iterator[tuple[Role, AnySource, bool]]:
-    """The sources declared public that read a training file, and whether all files of both are the same."""
+    """Yields the sources declared public that read a training file, and whether all files of both are the same."""
     sources: tuple[tuple[Role, AnySource | None], ...] = (("public", data.public), ("test", data.test_source))
     public = [(role, source) for role, source in sources if source is not None and source.access == "public"]
     mine = _identify(data.train.features_files(root)) if public else []
@@ -75,7 +75,7 @@ def _in_training_files(data: Data, root: Path) -> Iterator[tuple[Role, AnySource
 
 
 def _identify(files: list[Path]) -> list[tuple[int, int]]:
-    """What files are, whatever their names: device and number."""
+    """Returns the identity of each file, whatever its name: device and number."""
     return [(status.st_dev, status.st_ino) for status in map(Path.stat, files)]
 
 
@@ -87,7 +87,7 @@ def _ranges_disjoint(one: AnySource, other: AnySource) -> bool:
 
 
 def _share_a_record(one: Records, other: Records) -> bool:
-    """Whether a record of one has the same features as a record of the other."""
+    """Returns True if a record of one has the same features as a record of the other."""
     if one.features.shape[1:] != other.features.shape[1:]:
         return False
     numbers = np.random.default_rng(0).integers(1, 1 << 63, one.features[:1].size, np.uint64) | np.uint64(1)
@@ -102,7 +102,7 @@ def _share_a_record(one: Records, other: Records) -> bool:
 
 
 def _hashes(features: NDArray[np.generic], numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A number for each record, equal for equal features."""
+    """Returns a number for each record, equal for equal features."""
     hashes = np.empty(len(features), np.uint64)
     for start in range(0, len(features), ROWS):
         bits = _rows(features[start : start + ROWS]).view(np.uint32)
@@ -112,7 +112,7 @@ def _hashes(features: NDArray[np.generic], numbers: NDArray[np.uint64]) -> NDArr
 
 
 def _rows(features: NDArray[np.generic]) -> NDArray[np.float32]:
-    """(N, D), each record's features as models read them, without negative zeros."""
+    """Returns each record's features as models read them, (N, D), without negative zeros."""
     flat: NDArray[np.float32] = np.ascontiguousarray(
         prepare_features(features, ()).reshape(len(features), -1)
     ) + np.float32(0)

@@ -45,13 +45,13 @@ class ColumnReport:
         self._problems = problems
 
     def add(self, row: int, problem: str, remedy: str) -> None:
-        """Add the problem of a row."""
+        """Adds the problem of a row."""
         file, _, line = self._place(row).partition(", ")
         self._problems.add(f"{file}, column {self._column!r}", problem, remedy, line)
 
 
 def encode_column(values: Values, column: ColumnBlock, part: Part, report: ColumnReport, counts: ColumnCounts) -> None:
-    """The features of a column that needs no other step than `one_hot`, into zeros (rows, `column.width`)."""
+    """Writes the features of a column that needs no step other than `one_hot` into zeros (rows, `column.width`)."""
     match column:
         case Quantity():
             part[:, 0] = _scale(parse_quantity(values, column, report, counts), column.limits)
@@ -80,8 +80,9 @@ def _scale(numbers: NDArray[np.float64], limits: tuple[float, float]) -> NDArray
 
 
 def parse_quantity(values: Values, column: Quantity, report: ColumnReport, counts: ColumnCounts) -> NDArray[np.float64]:
-    """The numbers of a column as they are written, (N,); a missing one as declared. Those outside the range, which the
-    caller clamps, are counted."""
+    """Returns the numbers of a column as they are written, (N,); a missing one as declared. Those outside the range,
+    which the caller clamps, are counted.
+    """
     numbers = parse_numbers(values)
     absent = np.isnan(numbers)
     if not absent.any():
@@ -106,7 +107,7 @@ def _check_whole(numbers: NDArray[np.float64], column: Quantity, report: ColumnR
 
 
 def parse_answers(texts: Sequence[str], declared: Sequence[str] | None) -> NDArray[np.float64]:
-    """The answers that N texts give, (N,): 0 for no and 1 for yes, in the usual words, or in the two that
+    """Returns the answers that N texts give, (N,): 0 for no and 1 for yes, in the usual words, or in the two that
     are `declared`, the one for no first; NaN where a text is none of them.
     """
     if declared is not None:
@@ -120,7 +121,7 @@ def parse_answers(texts: Sequence[str], declared: Sequence[str] | None) -> NDArr
 def parse_truth(
     texts: Sequence[str], column: Boolean, report: ColumnReport, counts: ColumnCounts
 ) -> NDArray[np.float64]:
-    """0 for no and 1 for yes, (N,)."""
+    """Returns 0 for no and 1 for yes, (N,)."""
     result = parse_answers(texts, column.values)
     rows = np.flatnonzero(np.isnan(result)).tolist()
     which = "" if column.values is None else "the declared "
@@ -135,7 +136,7 @@ def parse_truth(
 
 
 def parse_ranks(values: Values, column: Ordinal, report: ColumnReport, counts: ColumnCounts) -> NDArray[np.float64]:
-    """The places of ordered values among the declared ones, from 0 on, (N,)."""
+    """Returns the places of ordered values among the declared ones, from 0 on, (N,)."""
     ranks = {value: rank for rank, value in enumerate(column.values)}
     result = number_texts(values, ranks, -1).astype(np.float64)
     rows = np.flatnonzero(result < 0).tolist()
@@ -152,7 +153,7 @@ def parse_ranks(values: Values, column: Ordinal, report: ColumnReport, counts: C
 
 
 def parse_dates(texts: Sequence[str], column: Date, report: ColumnReport, counts: ColumnCounts) -> list[datetime]:
-    """The days and times of a column, as a clock on the wall showed them."""
+    """Returns the days and times of a column, as a clock on the wall showed them."""
 
     def parse(text: str) -> datetime | None:
         try:
@@ -205,7 +206,7 @@ def _report_missing(
     report: ColumnReport,
     counts: ColumnCounts,
 ) -> Iterator[tuple[int, str]]:
-    """Count the rows that are missing, and report them where the column does not say what they count as; the others,
+    """Counts the rows that are missing, and reports them where the column does not say what they count as; the others,
     with their texts. `declared`: what else the column declares, for the remedy."""
     marks = frozenset(column.marks or ())
     for row, text in zip(rows, texts, strict=True):

@@ -1,4 +1,4 @@
-"""What a recipe says about its data: shape, label and columns. No data is read."""
+"""Facts about the data that the recipe states: shape, label and columns. No data is read."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class DataFacts:
     """The shape of one record's features as the model sees them: (D,); of images, (channels, height, width); of
     sequences, (2, places): input tokens and labels."""
     target: Target
-    """What the label is."""
+    """Kind of the label."""
     source_shape: tuple[int, ...]
     """The shape of one record as it is read, before preprocessing."""
     columns: tuple[ColumnFacts, ...] = ()
     vocabulary: int | None = None
     """The number of tokens, which are 0 … vocabulary − 1; None if the features are quantities."""
     tokenizer: TokenizerFile | None = None
-    """What makes the tokens of texts; None if these are hashed words, or no texts."""
+    """Tokeniser of texts; None if there are no texts, or their words are hashed."""
     max_length: int | None = None
-    """Of sequences: the places of one, of which a record has one or several."""
+    """Places of one sequence; a record has one sequence or several."""
 
     @property
     def outputs(self) -> int:
@@ -61,7 +61,7 @@ class DataFacts:
 
 
 def describe_size(data: Data) -> str:
-    """What is assumed of the number of units, in words."""
+    """Describes what is assumed of the number of units."""
     units = data.planned_units
     if data.split is None:
         known = f"the number of units, {units}, is public"
@@ -73,7 +73,7 @@ def describe_size(data: Data) -> str:
 
 
 def describe_data(data: Data, role: Role = "train") -> DataFacts:
-    """The facts of the training source, or of the test source (without one, of the training source).
+    """Returns the facts of the training source, or of the test source (without one, of the training source).
 
     Public records have the facts of the training source: the same features, and no labels are read.
 
@@ -97,7 +97,9 @@ def describe_data(data: Data, role: Role = "train") -> DataFacts:
 
 
 def feature_norm(data: Data) -> float | None:
-    """The bound on the L2 norm of features, if the last step that can change norms bounds it; otherwise None."""
+    """Returns the bound on the L2 norm of features, if the last step that can change norms bounds it; otherwise
+    None.
+    """
     changing = [step for step in data.preprocess if step.flatten is None and step.dp_count is None]
     match changing[-1].operation if changing else None:
         case ClipFeatures(norm=norm) | DpPca(row_norm=norm):
@@ -107,19 +109,19 @@ def feature_norm(data: Data) -> float | None:
 
 
 def source_shape(columns: Sequence[ColumnFacts], declared: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of one record as it is read: the encoded columns, or the declared array as models see it."""
+    """Returns the shape of one record as it is read: the encoded columns, or the declared array as models see it."""
     return (sum(column.width for column in columns),) if columns else model_shape(declared)
 
 
 def feature_shape(shape: tuple[int, ...], steps: Sequence[Step]) -> tuple[int, ...]:
-    """The shape of one record after preprocessing."""
+    """Returns the shape of one record after preprocessing."""
     for step in steps:
         shape = shape_after(step, shape)
     return shape
 
 
 def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of one record after one step, given the shape before it."""
+    """Returns the shape of one record after one step, given the shape before it."""
     if step.scattering is not None and len(shape) == 3:
         channels, height, width = shape
         scales, angles = step.scattering.scales, step.scattering.angles
@@ -132,12 +134,12 @@ def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def count_scattering_coefficients(scales: int, angles: int) -> int:
-    """How many channels scattering computes from one: 1 + JL + L²J(J−1)/2, of orders 0, 1 and 2."""
+    """Returns the number of channels that scattering computes from one: 1 + JL + L²J(J−1)/2, of orders 0, 1 and 2."""
     return 1 + scales * angles + angles**2 * scales * (scales - 1) // 2
 
 
 def model_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A declared shape as models see it: channels first, one channel for grey images; vectors stay."""
+    """Returns a declared shape as models see it: channels first, one channel for grey images; vectors stay."""
     if len(shape) == 2:
         return (1, *shape)
     if len(shape) == 3:
@@ -146,8 +148,9 @@ def model_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def column_facts(columns: Columns, steps: Sequence[Step]) -> tuple[ColumnFacts, ...]:
-    """The columns of a table in declared order, with the width that their encoding gives them; none where `sequences`
-    makes one text of them."""
+    """Returns the columns of a table in declared order, with the width that their encoding gives them; none where
+    `sequences` makes one text of them.
+    """
     if sequences_step(steps) is not None:
         return ()
     results: list[ColumnFacts] = []
@@ -169,7 +172,7 @@ def column_facts(columns: Columns, steps: Sequence[Step]) -> tuple[ColumnFacts, 
 
 
 def share_of_range(column: ColumnBlock | None, bounds: tuple[float, float] | None) -> tuple[float, float]:
-    """Map bounds from a numeric column's own units to its feature, where its min is 0 and its max 1."""
+    """Maps bounds from a numeric column's own units to its feature, where its min is 0 and its max 1."""
     limits = None if column is None else column.limits
     if bounds is None or limits is None:
         return 0.0, 1.0
@@ -180,12 +183,12 @@ def share_of_range(column: ColumnBlock | None, bounds: tuple[float, float] | Non
 
 
 def hash_steps(steps: Sequence[Step]) -> dict[str, Hash]:
-    """The hash step of each hashed column."""
+    """Returns the hash step of each hashed column."""
     return {name: step.hash for step in steps if step.hash is not None for name in step.hash.columns}
 
 
 def item_steps(steps: Sequence[Step]) -> dict[str, ItemStep]:
-    """The step that releases the items of each column."""
+    """Returns the step that releases the items of each column."""
     operations = [step.operation for step in steps]
     return {
         name: operation
@@ -196,34 +199,34 @@ def item_steps(steps: Sequence[Step]) -> dict[str, ItemStep]:
 
 
 def tokenize_step(steps: Sequence[Step]) -> Tokenize | None:
-    """The `tokenize` step, if there is one."""
+    """Returns the `tokenize` step, if there is one."""
     return next((step.tokenize for step in steps if step.tokenize is not None), None)
 
 
 def sequences_step(steps: Sequence[Step]) -> Sequences | None:
-    """The `sequences` step, if there is one."""
+    """Returns the `sequences` step, if there is one."""
     return next((step.sequences for step in steps if step.sequences is not None), None)
 
 
 def tokenizer_file(steps: Sequence[Step]) -> TokenizerFile | None:
-    """The tokeniser whose tokens texts become; None without one, and where words are hashed."""
+    """Returns the tokeniser whose tokens texts become; None without one, and where words are hashed."""
     step = sequences_step(steps) or tokenize_step(steps)
     return None if step is None else step.tokenizer
 
 
 def has_tokenizer(steps: Sequence[Step]) -> bool:
-    """Whether texts become the tokens of a tokeniser, whose file a model needs."""
+    """Returns True if texts become the tokens of a tokeniser, whose file a model needs."""
     return tokenizer_file(steps) is not None
 
 
 def count_vocabulary(steps: Sequence[Step]) -> int | None:
-    """The number of tokens, including padding; None if the features are not tokens."""
+    """Returns the number of tokens, including padding; None if the features are not tokens."""
     step = sequences_step(steps) or tokenize_step(steps)
     return None if step is None else step.vocabulary
 
 
 def one_hot_columns(step: OneHot, columns: Columns) -> tuple[str, ...]:
-    """The columns that a one_hot step encodes."""
+    """Returns the columns that a one_hot step encodes."""
     if step.columns is not None:
         return step.columns
     return tuple(name for name, column in columns.items() if column.step == "one_hot")

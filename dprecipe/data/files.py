@@ -23,7 +23,7 @@ GZIP_LIMIT = 1_100
 """Deflate expands a byte to at most 1,032: if a header states more, the file is truncated."""
 CHUNK = 1 << 20
 READ_ERRORS = (OSError, EOFError, zlib.error)
-"""What reading a damaged file can raise."""
+"""Exceptions that reading a damaged file can raise."""
 MAX_FILES = 100_000
 """Files of a table."""
 
@@ -40,30 +40,30 @@ class DataFile:
 
     @staticmethod
     def of(path: Path) -> DataFile:
-        """A file that the recipe names."""
+        """Returns a file that the recipe names."""
         return DataFile(path, path.name, path.name)
 
     def fault(self, problem: str, remedy: str) -> DataFault:
-        """The fault for a problem of this file."""
+        """Returns the fault for a problem of this file."""
         return DataFault(f"{self.name}: {problem}", remedy, self.place if self.place != self.name else "")
 
     def at(self, place: str) -> str:
-        """A place in the file, as a terminal shows it beside `name`."""
+        """Returns a place in the file, as a terminal shows it beside `name`."""
         return place if self.place == self.name else f"{self.place}, {place}"
 
     def where(self, place: str) -> str:
-        """A place in the file, after its name and a comma: a log gets what stands before the comma."""
+        """Returns a place in the file, after its name and a comma: a log gets what stands before the comma."""
         return f"{self.name}, {self.at(place)}"
 
     def unreadable(self, error: Exception) -> DataFault:
-        """The fault where it exists and can't be read."""
+        """Returns the fault where it exists and can't be read."""
         if self.place == self.name:
             return unreadable_fault(self.path, error)
         return self.fault(*_unreadable(error))
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """As `open_file`."""
+        """Opens the file as `open_file` does."""
         try:
             stream = _open_stream(self.path)
         except OSError as error:
@@ -73,7 +73,7 @@ class DataFile:
 
 
 def data_root(cli_value: str | Path | None, recipe_file: str | Path | None) -> Path:
-    """The folder of relative data paths: `cli_value`, else `$DPRECIPE_DATA`, else the recipe's folder."""
+    """Returns the folder of relative data paths: `cli_value`, else `$DPRECIPE_DATA`, else the recipe's folder."""
     if cli_value is not None:
         return Path(cli_value)
     from_environment = os.environ.get("DPRECIPE_DATA", "")
@@ -83,7 +83,7 @@ def data_root(cli_value: str | Path | None, recipe_file: str | Path | None) -> P
 
 
 def locate_file(path: str, root: Path) -> Path:
-    """The file that a recipe's path names. An absolute path is taken as it is.
+    """Returns the file that a recipe's path names. An absolute path is taken as it is.
 
     Raises:
         DataFault: there is no such file. The message names the path tried and the three ways to set the folder.
@@ -103,7 +103,7 @@ def locate_file(path: str, root: Path) -> Path:
 
 
 def locate_folder(path: str, root: Path) -> Path:
-    """The folder that a recipe's path names.
+    """Returns the folder that a recipe's path names.
 
     Raises:
         DataFault: there is no such folder.
@@ -123,12 +123,16 @@ def locate_folder(path: str, root: Path) -> Path:
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path of a recipe may match several files: `*`, `?`, and `**` for any folders. Brackets are letters."""
+    """Returns True if a recipe's path may match several files: `*`, `?`, and `**` for any folders.
+
+    Brackets are ordinary characters.
+    """
     return "*" in path or "?" in path
 
 
 def locate_files(paths: Sequence[str], root: Path) -> list[DataFile]:
-    """The files that paths and patterns name: in the order of the list, those of a pattern sorted by their parts.
+    """Returns the files that paths and patterns name: in the order of the list, those of a pattern sorted by their
+    parts.
 
     A pattern matches files below the data root alone, also where a link leads out of it, and none whose name begins
     with a dot.
@@ -151,13 +155,13 @@ def locate_files(paths: Sequence[str], root: Path) -> list[DataFile]:
 
 
 def name_files(files: Sequence[DataFile]) -> str:
-    """Several files, for a message: paths and patterns as the recipe has them."""
+    """Returns several files, for a message: paths and patterns as the recipe has them."""
     first, *others = dict.fromkeys(file.name for file in files)
     return f"{first} and {len(others)} others" if len(others) > 1 else " and ".join((first, *others))
 
 
 def find_existing(paths: Sequence[str], root: Path) -> list[Path]:
-    """As `locate_files`, without what is missing."""
+    """Locates files as `locate_files` does, without those that are missing."""
     files: list[Path] = []
     for path in paths:
         found = _glob(path, root) if is_pattern(path) else [path]
@@ -186,7 +190,9 @@ def _matches(path: str, root: Path) -> list[DataFile]:
 
 
 def _glob(pattern: str, root: Path) -> list[str]:
-    """The matches in order. A pattern that is absolute or goes up matches nothing: the rules of a recipe refuse it."""
+    """Returns the matches in order. A pattern that is absolute or goes up matches nothing: the rules of a recipe refuse
+    it.
+    """
     if leaves_root(pattern):
         return []
     try:
@@ -197,19 +203,19 @@ def _glob(pattern: str, root: Path) -> list[str]:
 
 
 def leaves_root(path: str) -> bool:
-    """Whether a path is absolute or goes up."""
+    """Returns True if a path is absolute or goes up."""
     return PurePath(path).is_absolute() or ".." in path.replace("\\", "/").split("/")
 
 
 def is_gzip(file: Path) -> bool:
-    """Whether the content is gzipped; the name does not matter."""
+    """Returns True if the content is gzipped; the name does not matter."""
     with file.open("rb") as stream:
         return stream.read(2) == GZIP_MAGIC
 
 
 @contextmanager
 def open_file(file: Path) -> Iterator[BinaryIO]:
-    """The file's content as a stream of bytes, decompressed if it is gzipped.
+    """Yields the file's content as a stream of bytes, decompressed if it is gzipped.
 
     Raises:
         DataFault: it can't be opened. Reading can still raise `READ_ERRORS`.
@@ -227,7 +233,7 @@ def _open_stream(file: Path) -> BinaryIO:
 
 
 def read_exactly(stream: BinaryIO, count: int) -> bytes:
-    """At most `count` bytes, fewer if the stream ends. Memory grows with the bytes that are read."""
+    """Returns at most `count` bytes, fewer if the stream ends. Memory grows with the bytes that are read."""
     parts = bytearray()
     while len(parts) < count:
         part = stream.read(min(CHUNK, count - len(parts)))
@@ -238,7 +244,7 @@ def read_exactly(stream: BinaryIO, count: int) -> bytes:
 
 
 def skip_exactly(stream: BinaryIO, count: int) -> None:
-    """Skip `count` bytes, or all that remain."""
+    """Skips `count` bytes, or all that remain."""
     while count > 0:
         part = stream.read(min(CHUNK, count))
         if not part:
@@ -247,7 +253,7 @@ def skip_exactly(stream: BinaryIO, count: int) -> None:
 
 
 def unreadable_fault(file: Path, error: Exception) -> DataFault:
-    """The fault for a file that exists but can't be read."""
+    """Returns the fault for a file that exists but can't be read."""
     problem, remedy = _unreadable(error)
     return DataFault(f"{file}: {problem}", remedy)
 

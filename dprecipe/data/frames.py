@@ -23,14 +23,15 @@ from dprecipe.text.spelling import normalise_text
 
 PASSED = "the records passed"
 EMPTY = ("NaT", "nan", "<NA>")
-"""What libraries print in the place of a missing value."""
+"""Texts that libraries print for a missing value."""
 ACCEPTED = (
     "pass a DataFrame, a pyarrow Table, a dict of columns, or a list of rows, each a dict of column name to value"
 )
 
 
 def chunk_table(table: object, names: Sequence[str], rows: int) -> Iterator[tuple[int, int, dict[str, Values]]]:
-    """The number of each chunk's first row, how many rows it has (at most `rows`), and its columns of these names.
+    """Yields the number of each chunk's first row, how many rows it has (at most `rows`), and its columns of these
+    names.
 
     Numbers become masked arrays, dates texts in ISO 8601, missing values None: as a reader of Parquet passes them.
 
@@ -53,7 +54,7 @@ def chunk_table(table: object, names: Sequence[str], rows: int) -> Iterator[tupl
 
 
 def place_of(first: int, row: int) -> str:
-    """The place of a row of a chunk."""
+    """Returns the place of a row of a chunk."""
     return f"{PASSED}, {record_number(first + row)}"
 
 
@@ -64,7 +65,7 @@ def _describe(value: object) -> str:
 
 
 def _find_columns(names: Sequence[str], present: Sequence[Any]) -> dict[str, Any]:
-    """The names that a table has for columns: texts, or others, as numbers.
+    """Returns the names that a table has for columns: texts, or others, as numbers.
 
     Raises:
         DataFault: one is not there, or more than once.
@@ -161,7 +162,7 @@ def _chunk_rows(
 
 
 def _with_names(row: Mapping[str, object], names: Sequence[str]) -> Mapping[str, object]:
-    """A row by the names that the recipe has for its columns."""
+    """Returns a row by the names that the recipe has for its columns."""
     if all(name in row for name in names):
         return row
     keys = {normalise_text(str(key)): key for key in row}
@@ -173,7 +174,9 @@ def _plain_values(values: Sequence[object]) -> list[Value]:
 
 
 def plain_value(value: object) -> Value:
-    """A value as a reader of files passes it: None where it is missing, a text where it is neither text nor number."""
+    """Returns a value as a reader of files passes it: None where it is missing, a text where it is neither text nor
+    number.
+    """
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or (isinstance(value, float) and value != value):

@@ -37,7 +37,7 @@ class HeldRecords(ABC):
 
     @abstractmethod
     def read(self, source: AnySource, reading: Reading) -> Raw:
-        """The records as a file of the source's block would give them.
+        """Returns the records as a file of the source's block would give them.
 
         Raises:
             UsageFault: they are of another kind than the block: no table, or no arrays.
@@ -46,7 +46,7 @@ class HeldRecords(ABC):
 
 
 def label_of(source: AnySource, reading: Reading) -> Label | None:
-    """The label that is read; None for public records."""
+    """Returns the label that is read; None for public records."""
     return source.read_label if reading.role != "public" and isinstance(source, ColumnLabelled) else None
 
 
@@ -109,14 +109,15 @@ def _names_of(series: Any) -> list[Any]:
 
 @final
 class _NameForms:
-    """Of columns of names whose values are Python's own: in which forms they are written. Libraries make 7 to 7.0 where
-    other rows of a column are empty, and one person would be two."""
+    """Forms in which columns of names hold Python's own values.
+
+    Libraries turn 7 into 7.0 where other rows of a column are empty, and one person would count as two."""
 
     def __init__(self, subject: str) -> None:
         self._subject, self._forms = subject, dict[str, set[str]]()
 
     def check(self, column: str, values: Sequence[Any]) -> None:
-        """Compare the values of a chunk with each other and with those before.
+        """Compares the values of a chunk with each other and with those before.
 
         Raises:
             DataFault: whole numbers written as 7.0, dates or decimals are among values of other types.
@@ -220,7 +221,7 @@ def _check_label_array(labels: Any, count: int, source: Labelled, name: str) -> 
 
 
 def _unit_texts(units: Any, count: int, reading: Reading, first: int) -> dict[str, list[str]]:
-    """The texts of the one column that names units, records or sides; empty where there is none."""
+    """Returns the texts of the one column that names units, records or sides; empty where there is none."""
     columns = reading.naming_columns
     if not columns:
         return {}
@@ -252,7 +253,7 @@ class WholeArrays:
         return len(self._arrays[0])  # type: ignore[arg-type]
 
     def arrays(self, start: int, stop: int) -> tuple[Any, ...]:
-        """Features, labels and units of some records."""
+        """Returns features, labels and units of some records."""
         return tuple(None if part is None else part[start:stop] for part in self._arrays)
 
 
@@ -267,7 +268,7 @@ class DatasetItems:
         return len(self._dataset)
 
     def arrays(self, start: int, stop: int) -> tuple[Any, ...]:
-        """Features, labels and units of some items.
+        """Returns features, labels and units of some items.
 
         Raises:
             DataFault: an item is none of these, or items have different shapes.
@@ -292,7 +293,7 @@ class DatasetItems:
 
 
 def as_array(value: Any) -> NDArray[Any]:
-    """A tensor, an image of pillow, an array or a number, as an array."""
+    """Returns a tensor, an image of pillow, an array or a number, as an array."""
     if hasattr(value, "detach") and hasattr(value, "cpu"):
         value = value.detach().cpu().numpy()
     return np.asarray(value)

@@ -62,7 +62,7 @@ class ArrowTable:
         self.num_rows, self.names = table.num_rows, table.schema.names
 
     def part(self, names: list[str], start: int, stop: int) -> Any:
-        """Some rows of some columns, as one batch."""
+        """Returns some rows of some columns, as one batch."""
         return _one_batch(self._table.select(names).slice(start, stop - start))
 
 
@@ -75,7 +75,7 @@ class DatasetTable:
         self.num_rows, self.names = len(dataset), dataset.column_names
 
     def part(self, names: list[str], start: int, stop: int) -> Any:
-        """Some rows of some columns, as one batch."""
+        """Returns some rows of some columns, as one batch."""
         return _one_batch(self._dataset.select_columns(names).with_format("arrow")[start:stop])
 
 

@@ -1,6 +1,6 @@
 """The pixels of one encoded image.
 
-Images are untrusted: the header is held against what is declared before a pixel is decoded, a file has at most
+Images are untrusted: the header is compared with the declaration before a pixel is decoded, a file has at most
 `MAX_IMAGE_BYTES` bytes, and one to be resized at most `MAX_PIXELS` pixels.
 """
 
@@ -26,7 +26,7 @@ MAX_PIXELS = 1 << 26
 @final
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why an image is refused; `detail` says more, about a private record."""
+    """Reason to refuse an image; `detail` says more, about a private record."""
 
     problem: str
     remedy: str
@@ -34,7 +34,7 @@ class Refused:
 
 
 def decode_image(form: ImageForm, content: EncodedImage, pixels: NDArray[np.uint8]) -> Refused | None:
-    """Decode an image into `pixels`, or say why not."""
+    """Decodes an image into `pixels`, or says why it can't."""
     try:
         if isinstance(content, Path):
             with content.open("rb") as stream:
@@ -81,7 +81,7 @@ def _check_header(image: Image.Image, form: ImageForm) -> Refused | None:
 
 
 def _pixels(image: Image.Image, form: ImageForm) -> NDArray[np.uint8]:
-    """An image's pixels, brought to the declared size if they are of another one."""
+    """Returns an image's pixels, brought to the declared size if they are of another one."""
     height, width, _ = form.shape
     if form.resize is None or (image.height, image.width) == (height, width):
         return np.asarray(image.convert(form.mode), np.uint8).reshape(form.shape)
@@ -96,6 +96,8 @@ def _pixels(image: Image.Image, form: ImageForm) -> NDArray[np.uint8]:
 
 
 def _reduction(image: Image.Image, form: ImageForm) -> int:
-    """By how much an image may be decoded smaller and still have twice the pixels that are needed each way."""
+    """Returns the factor by which an image may be decoded smaller and still have twice the pixels that are needed
+    each way.
+    """
     height, width, _ = form.shape
     return max(1, min(image.height // (2 * height), image.width // (2 * width)))

@@ -19,7 +19,7 @@ from dprecipe.data.values import Values, select_rows
 
 @contextmanager
 def collecting_images(form: ImageForm, label: Label | None, reading: Reading) -> Iterator[ImageCollector]:
-    """A collector of images, while the block lasts: several threads decode them."""
+    """Yields a collector of images, while the block lasts: several threads decode them."""
     with decoding_images(form) as decode:
         yield ImageCollector(form, label, reading, decode)
 
@@ -44,7 +44,7 @@ class ImageCollector:
     def add(
         self, images: Sequence[EncodedImage], columns: Mapping[str, Values], place: Place, where: Place, subject: str
     ) -> None:
-        """Decode a chunk of images and append them.
+        """Decodes a chunk of images and appends them.
 
         `columns`: the values of `names`. `place` is that of a row, for columns; `subject` and `where` name the source
         and the place in it, for images.
@@ -67,7 +67,7 @@ class ImageCollector:
         self._records.append(pixels, labels)
 
     def raw(self) -> Raw:
-        """All records so far.
+        """Returns all records so far.
 
         Raises:
             DataFault: the disk refuses.

@@ -33,8 +33,9 @@ Decode = Callable[[Sequence[EncodedImage], str, Place, Problems], NDArray[np.uin
 @final
 @dataclass(frozen=True, slots=True)
 class ImageForm:
-    """What images become: `shape` (height, width, channels), and how those of another size are brought to it; without
-    `resize`, they are refused."""
+    """Form that images are brought to: `shape` (height, width, channels), and the way to resize others.
+
+    Without `resize`, images of another size are refused."""
 
     shape: tuple[int, ...]
     resize: Resize | None = None
@@ -47,7 +48,7 @@ class ImageForm:
 
 @contextmanager
 def decoding_images(form: ImageForm) -> Iterator[Decode]:
-    """A function from images to their pixels (N, height, width, channels), in order, by several threads.
+    """Yields a function from images to their pixels (N, height, width, channels), in order, by several threads.
 
     Its arguments: the images, the name of their source and the place of each, for messages, and the problems. To those
     it adds each image that is missing, damaged, animated, or of another format, mode or shape; its pixels are zeros.

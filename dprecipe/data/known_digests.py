@@ -1,13 +1,13 @@
-"""Digests of files, remembered: a file that nobody has changed is not read again only to know what it holds.
+"""Remembered digests of files: a file that has not changed is not read again only to know what it holds.
 
     FOLDER/digests.json   for each file: its state when it was read, and its digest; both under the folder's secret
 
 *What is remembered decides which copy a run takes, and nothing else.* The records that a run trains on are bound to its
-ledger and certificate by a commitment to the arrays themselves (`training.provenance`), which is made anew at every
+ledger and certificate by a commitment to the arrays themselves (`training.provenance`), which is made again at every
 start, from every byte that is used. So a digest that is wrongly remembered can make a run train on the records that a
-file held before; it cannot make a certificate speak of other records than those, nor a resumed run change them. Whoever
-says something of the *files* beside (an account is bound to them; weights say which they were learned from) reads
-them anew (`forgets`), so that it is said of the records that are used.
+file held before; it cannot make a certificate speak of other records than those, nor a resumed run change them. Code
+that states something about the *files* (an account is bound to them; weights state which they were learned from) reads
+them again (`forgets`), so that the statement is about the records that are used.
 
 *A file counts as unchanged* if its size, its times of change of content and of state (mtime, ctime; in ns), its inode
 and its device are those of then. A write sets ctime to the system's clock, and no program can set it back, as it can
@@ -24,7 +24,7 @@ mtime. A digest is remembered only
 | a clock that was set back by more than `SETTLED_SECONDS`, and a change in just the same nanosecond | as above |
 | where ctime is no time of change (Windows) | nothing is remembered |
 
-Whoever can write into the folder can write into the copies: none of this is against them.
+Anyone who can write into the folder can write into the copies: none of this protects against them.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ HAS_CTIME = os.name != "nt"
 
 
 def state_of(file: Path) -> State:
-    """Size, times of change in ns, inode and device of a file. Raises `OSError`."""
+    """Returns size, times of change in ns, inode and device of a file. Raises `OSError`."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
 
 
 @final
 class KnownDigests:
-    """The digests of files, of which those in `folder` are known. `secret`: the folder's, so that neither a file's name
+    """Digests of files; those in `folder` are known. `secret`: the folder's, so that neither a file's name
     nor what it holds can be guessed from what is kept."""
 
     def __init__(self, folder: Path, secret: bytes, forgets: bool = False) -> None:
@@ -68,7 +68,7 @@ class KnownDigests:
         self._is_new = False
 
     def digest(self, file: Path) -> str:
-        """What a file holds, by a digest under the secret: remembered, or made of every byte. Raises `OSError`."""
+        """Returns the digest of a file's content under the secret: remembered, or computed. Raises `OSError`."""
         name, before = self._name(file), state_of(file)
         known = self._known.get(name)
         if known is not None and known[0] == list(before):
@@ -82,11 +82,11 @@ class KnownDigests:
         return digest
 
     def digest_anew(self, file: Path) -> str:
-        """The digest of every byte of a file, whatever is remembered. Raises `OSError`."""
+        """Returns the digest of every byte of a file, whatever is remembered. Raises `OSError`."""
         return self._keyed(" ".join(digest_blocks(file)).encode())
 
     def save(self) -> None:
-        """Keep what is new for later processes; where the disk refuses, they read the files again."""
+        """Keeps what is new for later processes; where the disk refuses, they read the files again."""
         if not self._is_new:
             return
         kept = dict(list({**self._read(), **self._known}.items())[-MAX_KNOWN:])
@@ -108,12 +108,12 @@ class KnownDigests:
 
 
 def forget_digests(folder: Path) -> None:
-    """Remember nothing: the next start reads every file. Raises `OSError`."""
+    """Remembers nothing: the next start reads every file. Raises `OSError`."""
     (folder / NAME).unlink(missing_ok=True)
 
 
 def digest_blocks(file: Path) -> list[str]:
-    """The SHA-256 of each block of a file, by as many threads as there are processors. Raises `OSError`."""
+    """Returns the SHA-256 of each block of a file, by as many threads as there are processors. Raises `OSError`."""
     starts = range(0, file.stat().st_size, BLOCK_BYTES)
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="digest") as pool:
         return list(pool.map(partial(_digest_block, file), starts))

@@ -40,7 +40,7 @@ _ON_READING = (OneHot, Hash, Tokenize, Sequences, DpCategories, DpVocabulary)
 def load(
     source: AnySource, data: Data, root: Path, role: Role, identity: str | None = None, copies: Path | None = None
 ) -> Records:
-    """The records of a source, ready for `Records.batch`.
+    """Returns the records of a source, ready for `Records.batch`.
 
     As `train`, each unit is cut to its first `max_records` records, and the number of units (of records, if `unit` is
     `record`) must be `data.size`, or from 1 to its bound. `Records.identities` name the records permanently: by the
@@ -70,8 +70,8 @@ def read(
     tokens: AnyTokens | None = None,
     anew: bool = False,
 ) -> tuple[Records, SourceCounts]:
-    """As `load`, before any step of preprocessing, and the counts of missing, clamped and undeclared values. `held`:
-    records in memory, in the place of the source's files. `tokens`: of the recipe's steps (`open_all_tokens`), where
+    """Loads records before any step of preprocessing, and counts missing, clamped and undeclared values. `held`:
+    records in memory, instead of the source's files. `tokens`: of the recipe's steps (`open_all_tokens`), where
     they are opened already. `anew`: the copy in `copies` is of what the files hold now, whatever is remembered of them.
 
     Raises:
@@ -104,7 +104,7 @@ def read(
 
 
 def open_all_tokens(steps: Sequence[Step], root: Path) -> AnyTokens | None:
-    """What makes the tokens of a `sequences` or a `tokenize` step; None without one. `root`: the data root.
+    """Opens the tokeniser of a `sequences` or a `tokenize` step; returns None without one. `root`: the data root.
 
     Raises:
         DataFault, UsageFault: the tokeniser can't be opened, or is not what is declared.
@@ -116,7 +116,7 @@ def open_all_tokens(steps: Sequence[Step], root: Path) -> AnyTokens | None:
 
 
 def _declared(source: AnySource, data: Data) -> object:
-    """What the recipe says of reading a source; the steps that come after it and the declared size change nothing."""
+    """Returns what decides how a source is read; later steps and the declared size are left out."""
     steps = [step for step in data.preprocess if isinstance(step.operation, _ON_READING)]
     unit = data.unit if isinstance(data.unit, str) else data.unit.model_dump(mode="json")
     split = None if data.split is None else data.split.model_dump(mode="json")
@@ -158,7 +158,7 @@ def _read(
 
 
 def _storage(source: AnySource, data: Data, role: Role) -> Storage:
-    """Memory, or files without a name where the records of the declared number may take more than
+    """Returns storage in memory, or in files without a name where the records of the declared number may take more than
     `storage.IN_MEMORY_BYTES`. The actual number decides only where none is declared."""
     if role != "train":
         return SPILLING
@@ -177,7 +177,7 @@ def _identities(raw: Raw, source: AnySource) -> Identities:
 
 
 def _name_column(source: AnySource, data: Data, role: Role, identity: str | None) -> str | None:
-    """The column that names training records, and those that are cut out of them; None if their numbers do."""
+    """Returns the column that names training records, and those that are cut out of them; None if their numbers do."""
     if role == "public" or (role == "test" and data.split is None):
         return None
     column = identity if data.unit == "record" else data.unit.column

@@ -2,7 +2,7 @@
 
 A name of at most 15 bytes is its own key, so that names that differ have keys that differ. A longer one has 120 bits of
 its BLAKE2b, keyed with secret bits of this process: two of N long names share a key with a probability of less than
-N² / 2^121, which is 10^-21 for fifty million, and nobody can look for two that do.
+N² / 2^121, which is 10^-21 for fifty million, and two that do can't be searched for.
 
 Memory: 24 bytes a name that is expected, 16 more where names are written otherwise than they are compared
 (`dprecipe.text.spelling`), and 8 to 16 bytes of table, whatever the length of names. Names themselves are kept
@@ -47,7 +47,7 @@ class NameNumbers:
         """Names so far."""
 
     def number(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The number of each name, (R,); and the rows of those that are new, in the order of their numbers.
+        """Returns the number of each name, (R,); and the rows of those that are new, in the order of their numbers.
 
         Raises:
             TooManyNames: there are more than expected.
@@ -91,7 +91,8 @@ class NameNumbers:
         return numbers, first_rows[order]
 
     def bound(self, numbers: NDArray[np.int64], max_records: int) -> NDArray[np.int64]:
-        """The rows, in order, that are among the first `max_records` of their names, those of earlier calls included.
+        """Returns the rows, in order, that are among the first `max_records` of their names, those of earlier calls
+        included.
 
         Which rows of a name these are depends on its own rows alone.
         """
@@ -105,7 +106,7 @@ class NameNumbers:
     def find_respelt(
         self, numbers: NDArray[np.int64], first_rows: NDArray[np.int64], names: Sequence[str], written: Sequence[str]
     ) -> NDArray[np.int64]:
-        """The rows, in order, that write their name in another way than the row where it came first.
+        """Returns the rows, in order, that write their name in another way than the row where it came first.
 
         `numbers`, `first_rows`: as `number` returned them for `names`. `written`: how each row writes its name.
         """
@@ -122,14 +123,14 @@ class NameNumbers:
     def _first_of_keys(
         self, rows: NDArray[np.int64], free: NDArray[np.int64], keys: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of these rows the first of each key: where the table is nearly full, rows of one name must not count as
+        """Keeps the first row of each key: where the table is nearly full, rows of one name must not count as
         several."""
         _, first = np.unique(keys[rows], axis=0, return_index=True)
         first.sort()
         return rows[first], free[first]
 
     def _places(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Where in the table each key is looked for first: nobody can choose names that meet."""
+        """Returns where in the table the search for each key starts. Names cannot be chosen so that they collide."""
         with np.errstate(over="ignore"):
             mixed = keys[:, 0] * self._factors[0]
             mixed ^= mixed >> np.uint64(32)

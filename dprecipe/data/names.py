@@ -26,8 +26,10 @@ _TAKEN = frozenset({"record", "records"})
 
 
 def is_name(text: str) -> bool:
-    """Whether a column's name may stand in a claim: letters of any script, digits and `_-./:#`, single blanks between,
-    a letter or an underscore first, at most 60 characters."""
+    """Returns True if a column's name may stand in a claim.
+
+    It has at most 60 characters: letters of any script, digits, `_-./:#` and single blanks between them, with a letter
+    or an underscore first."""
     kinds = "".join(c if c in f"{JOINING} " else _classify(c) for c in text)
     return len(text) <= MAX_NAME and _FORM.fullmatch(kinds) is not None
 
@@ -41,40 +43,44 @@ def is_noun(text: str) -> bool:
 
 
 def _classify(character: str) -> str:
-    """The first letter of its category; C, as of control characters, for letters and marks that no reader sees."""
+    """Returns the first letter of its category; C, as of control characters, for letters and marks that no reader
+    sees.
+    """
     return "C" if _INVISIBLE.fullmatch(character) else unicodedata.category(character)[0]
 
 
 def quote_name(name: str) -> str:
-    """A name as the claim's sentences have it."""
+    """Returns a name as the claim's sentences have it."""
     return f"'{name}'"
 
 
 def name_unit(column: str | None, noun: str | None = None) -> str:
-    """The name of one unit in sentences, after `one` or `each`. `column`: whose value its records share; None: every
-    record is a unit of its own. `noun`: what the recipe calls it."""
+    """Returns the name of one unit in sentences, after `one` or `each`. `column`: whose value its records share; None:
+    every record is a unit of its own. `noun`: what the recipe calls it.
+    """
     if column is None:
         return "record"
     return noun or f"group of records with the same {quote_name(column)}"
 
 
 def write_unit_key(column: str | None) -> str:
-    """Who is protected, as accounts and policies write it: `record`, or the column; one of that very name, `column
-    record`."""
+    """Returns the protected unit as accounts and policies write it: `record`, or the column's name.
+
+    A column that is itself named `record` is written `column record`."""
     if column is None:
         return "record"
     return f"column {column}" if _RECORD.fullmatch(column) else column
 
 
 def read_unit_key(key: str) -> str | None:
-    """The column that `write_unit_key` wrote."""
+    """Returns the column that `write_unit_key` wrote."""
     if key == "record":
         return None
     return key.removeprefix("column ") if _RECORD.fullmatch(key) else key
 
 
 def unfit_noun_finding(path: str, noun: str) -> Finding:
-    """A name of the unit that can't stand in the claim's sentence."""
+    """Returns the finding for a unit's name that can't stand in the claim's sentence."""
     return Finding(
         "R308",
         f"the unit's name stands in the claim, and {noun[:40]!r} is not one word for it",
@@ -85,7 +91,7 @@ def unfit_noun_finding(path: str, noun: str) -> Finding:
 
 
 def misnamed_finding(path: str, column: str) -> Finding:
-    """A column's name that can't stand in the claim's sentence."""
+    """Returns the finding for a column's name that can't stand in the claim's sentence."""
     return Finding(
         "R308",
         f"the column's name stands in the claim, and {column[:40]!r} is no short name",

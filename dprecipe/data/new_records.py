@@ -37,11 +37,11 @@ class AllRows:
         self.problems = problems
 
     def excess_fault(self, count: int | None = None) -> DataFault:
-        """Never needed."""
+        """Raises an error: it is never needed."""
         return DataFault("the file has too many rows", "split it")
 
     def span(self, records: tuple[int, ...] | None, count: int, subject: str) -> slice:
-        """Every row."""
+        """Returns every row."""
         return slice(0, count)
 
 
@@ -116,7 +116,7 @@ def _add_folder(file: DataFile, names: tuple[str, ...], decode: Decode, add: Add
 
 
 def is_parquet(file: DataFile) -> bool:
-    """By its first bytes.
+    """Returns True if the file is Parquet, by its first bytes.
 
     Raises:
         DataFault: it can't be read.
@@ -129,7 +129,7 @@ def is_parquet(file: DataFile) -> bool:
 
 
 def guess_delimiter(file: DataFile, names: tuple[str, ...]) -> str:
-    """The delimiter of the header line: a comma, unless only another one shows a column of these names."""
+    """Returns the delimiter of the header line: a comma, unless only another one shows a column of these names."""
     try:
         with file.open() as stream:
             line = stream.readline(MAX_HEADER).decode("utf-8-sig", "replace").rstrip("\r\n")

@@ -72,8 +72,9 @@ class _Unseen(Exception):
 
 
 def count_steps(pattern: str) -> float:
-    """Upper bound on the steps of matching at one letter; infinite where there is none, or it can't be seen: references
-    to groups, comments, classes within classes."""
+    """Returns an upper bound on the steps of matching at one letter; infinite where there is none, or it can't be seen:
+    references to groups, comments, classes within classes.
+    """
     reader = _Reader(_PIECE.findall(pattern))
     try:
         whole = reader.read_choice(0)
@@ -97,7 +98,7 @@ class _Reader:
         return self._pieces[self._at] if self.rest else ""
 
     def read_choice(self, depth: int) -> _Part:
-        """To the end of the group."""
+        """Reads to the end of the group."""
         if depth > MAX_DEPTH:
             raise _Unseen
         rows = [self._read_row(depth)]
@@ -133,8 +134,9 @@ class _Reader:
         return _Look(inner) if piece in _LOOKS else inner
 
     def _read_repeats(self, part: _Part) -> _Part:
-        """The part with the repeats behind it. A second sign makes a repeat possessive or lazy, which adds no way;
-        behind braces it repeats, and `?` makes optional."""
+        """Returns the part with the repeats behind it. A second sign makes a repeat possessive or lazy, which adds no
+        way; behind braces it repeats, and `?` makes optional.
+        """
         while (bounds := _read_bounds(self._peek())) is not None:
             braces = self._peek()[0] == "{"
             self._at += 1
@@ -171,7 +173,7 @@ def _may_fail(part: _Part) -> bool:
 
 
 def _ways(part: _Part) -> float:
-    """In how many ways it matches at one letter, at most."""
+    """Returns the number of ways in which it matches at one letter, at most."""
     match part:
         case _Row(parts):
             return math.prod(map(_ways, parts))
@@ -194,7 +196,7 @@ def _sum_powers(ways: float, least: int, most: int) -> float:
 
 
 def _work(part: _Part) -> float:
-    """Where what follows may fail, and every way is tried."""
+    """Returns the work of a part where what follows may fail, and every way is tried."""
     match part:
         case _Row(parts):
             return _work_row(parts, len(parts))
@@ -220,7 +222,7 @@ def _work_row(parts: Sequence[_Part], end: int) -> float:
 
 
 def _work_last(part: _Part) -> float:
-    """Where nothing follows that may fail: the first match is the last."""
+    """Returns the work of a part where nothing that follows may fail: the first match is the last."""
     match part:
         case _Row(parts):
             last = _find_last_failing(parts)
@@ -232,7 +234,7 @@ def _work_last(part: _Part) -> float:
 
 
 def _work_failing(part: _Part) -> float:
-    """Where nothing follows that may fail, until it is known that the part fails itself."""
+    """Returns the work until the part itself fails, where nothing that follows may fail."""
     match part:
         case _Row(parts):
             last = _find_last_failing(parts)

@@ -10,13 +10,13 @@ HALF_REMEDY = "write the text again in UTF-8, or leave the row out"
 
 
 def check_texts(values: Values, report: ColumnReport, may_be_empty: bool = False) -> list[str | None]:
-    """The texts of a column, blanks around them included; None for a field that is empty or no text, which is
+    """Returns the texts of a column, blanks around them included; None for a field that is empty or no text, which is
     reported."""
     return [_check_text(value, row, report, may_be_empty) for row, value in enumerate(as_list(values))]
 
 
 def has_half_letter(text: str) -> bool:
-    """Whether a text holds a lone surrogate, which no encoding of text has."""
+    """Returns True if a text holds a lone surrogate, which no encoding of text has."""
     return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -24,11 +24,11 @@ ReadyStep = Step | StageConstants
 """A step, or what a paid step has released."""
 BYTE = np.float32(255)
 STABILITY = np.float32(1e-5)
-"""What `group_norm` adds to a variance: the constant of most libraries."""
+"""Constant that `group_norm` adds to a variance, as most libraries do."""
 
 
 def prepare_features(features: NDArray[np.generic], steps: Sequence[ReadyStep]) -> Floats:
-    """The features that the model sees: bytes become [0, 1], then each step in order.
+    """Returns the features that the model sees: bytes become [0, 1], then each step in order.
 
     Steps of other kinds are passed over: `one_hot`, `hash` and `tokenize` have been applied by the reader, `crop` and
     `flip` are training's.
@@ -64,12 +64,12 @@ def prepare_features(features: NDArray[np.generic], steps: Sequence[ReadyStep]) 
 
 
 def is_pending(step: ReadyStep) -> bool:
-    """Whether this is a paid step that has not released its constants."""
+    """Returns True for a paid step that has not released its constants."""
     return isinstance(step, Step) and is_paid(step.operation)
 
 
 def as_unit(features: NDArray[np.generic]) -> Floats:
-    """Unsigned bytes as [0, 1]; floats as they are, in single precision (too large becomes infinite)."""
+    """Returns unsigned bytes as [0, 1]; floats as they are, in single precision (too large becomes infinite)."""
     if features.dtype == np.uint8:
         return features.astype(np.float32) / BYTE
     with np.errstate(over="ignore"):
@@ -77,7 +77,7 @@ def as_unit(features: NDArray[np.generic]) -> Floats:
 
 
 def scale_features(x: Floats, step: Scale) -> Floats:
-    """(x − mean) / std; constants one for all, or one a channel (a feature, for vectors)."""
+    """Returns (x − mean) / std; constants one for all, or one a channel (a feature, for vectors)."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         result: Floats = (x - _constant(step.mean, x.ndim)) / _constant(step.std, x.ndim)
     return result
@@ -90,7 +90,7 @@ def _constant(value: PerChannel, ndim: int) -> Floats:
 
 
 def group_norm(x: Floats, groups: int) -> Floats:
-    """Each record to mean 0 and variance 1 over each group of consecutive channels (of vectors: features).
+    """Scales each record to mean 0 and variance 1 over each group of consecutive channels (of vectors: features).
 
     Wu & He, "Group normalization", 2018, without their learned scale and shift. The variance is that of the numbers
     themselves (not of a sample), plus 10⁻⁵, so that a group without any variance becomes zero.
@@ -104,7 +104,7 @@ def group_norm(x: Floats, groups: int) -> Floats:
 
 
 def clip_features(x: Floats, norm: float) -> Floats:
-    """Shrink each record to an L2 norm of at most `norm`; a record with a non-finite feature becomes zero.
+    """Shrinks each record to an L2 norm of at most `norm`; a record with a non-finite feature becomes zero.
 
     Zeroing is the conservative choice: the bound holds for every record there can be, and one strange record
     can neither stop a run nor spread.

@@ -35,26 +35,26 @@ class Problems:
         self._faults: list[DataFault] = []
 
     def add(self, subject: str, problem: str, remedy: str, place: str = "", count: int = 1) -> None:
-        """Add a `problem` of `subject` (a file, a column), which occurs `count` times, first at `place`."""
+        """Adds a `problem` of `subject` (a file, a column), which occurs `count` times, first at `place`."""
         if (subject, problem) in self._entries or len(self._entries) < MAX_PROBLEMS:
             self._entries.setdefault((subject, problem), _Entry(remedy, place)).count += count
 
     def fault(self, subject: str, problem: str, remedy: str, place: str = "") -> DataFault:
-        """The fault for a problem at one place, by the same rule."""
+        """Returns the fault for a problem at one place, by the same rule."""
         return _fault(subject, problem, remedy, place, self._private)
 
     @property
     def found(self) -> bool:
-        """Whether there is one."""
+        """True if a problem was found."""
         return bool(self._entries or self._faults)
 
     def stop(self, fault: DataFault) -> DataFault:
-        """The fault to raise where reading can't go on: this one, together with all problems so far."""
+        """Returns the fault to raise where reading can't go on: this one, together with all problems so far."""
         self._faults.append(fault)
         return combine_faults(self._all())
 
     def check(self) -> None:
-        """Raise the problems, if there are any.
+        """Raises the problems, if there are any.
 
         Raises:
             DataFault: there is a problem.
@@ -78,7 +78,7 @@ def _fault(subject: str, problem: str, remedy: str, place: str, private: bool) -
 
 
 def combine_faults(faults: Sequence[DataFault]) -> DataFault:
-    """One fault that reports all of `faults`, of which there is at least one; each once."""
+    """Returns one fault that reports each of `faults` once; there is at least one."""
     faults = list({(fault.message, fault.remedy): fault for fault in faults}.values())
     if len(faults) == 1:
         return faults[0]

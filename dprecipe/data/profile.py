@@ -1,5 +1,6 @@
-"""What the records of a source look like: counts of values, classes, units. They are counts of private records, and
-shown to their owner alone; nothing of a recipe may be chosen by them.
+"""Profile of a source's records: counts of values, classes and units.
+
+They count private records, and are shown to their owner alone; no part of a recipe may be chosen by them.
 
 Everything is counted from encoded records, so that what is shown is what a model would be given.
 """
@@ -34,8 +35,9 @@ HOURS = tuple(str(hour) for hour in range(24))
 @final
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """How many records have each value, or lie in each interval; `names` and `counts` have one length. `ends` are what
-    stands at both ends of a drawing."""
+    """Numbers of records that have each value, or lie in each interval.
+
+    `names` and `counts` have the same length. `ends` are the labels at both ends of a drawing."""
 
     names: tuple[str, ...]
     counts: tuple[int, ...]
@@ -43,12 +45,12 @@ class Bars:
 
     @staticmethod
     def of_values(names: Sequence[str], counts: Sequence[int]) -> Bars:
-        """Of separate values, at least one."""
+        """Makes the bars of separate values, at least one."""
         return Bars(tuple(names), tuple(counts), (names[0], names[-1]) if len(names) > 1 else (names[0], ""))
 
     @staticmethod
     def of_intervals(edges: Sequence[str], counts: Sequence[int]) -> Bars:
-        """Of intervals, by their edges."""
+        """Makes the bars of intervals, given by their edges."""
         names = tuple(f"{low} to {high}" for low, high in pairwise(edges))
         return Bars(names, tuple(counts), (edges[0], edges[-1]))
 
@@ -78,11 +80,13 @@ class SourceProfile:
     units: int | None
     by_unit: Bars | None
     sequences: SequenceCounts | None = None
-    """Of sequences of tokens: how many were cut. The label is then how many tokens of a record are learned."""
+    """Counts of token sequences that were cut. The label is then the number of a record's tokens that are learned."""
 
 
 def profile_source(records: Records, counts: SourceCounts, data: Data, role: Role) -> SourceProfile:
-    """The profile of a source, given its records before any step of preprocessing and what was counted on reading."""
+    """Returns the profile of a source, given its records before any step of preprocessing and what was counted on
+    reading.
+    """
     facts = describe_data(data, role)
     source = data.public if role == "public" else data.held_out if role == "test" else data.train
     declared = {} if source is None else source.table_columns or {}
@@ -112,7 +116,7 @@ def profile_source(records: Records, counts: SourceCounts, data: Data, role: Rol
 
 
 def count_values(column: ColumnBlock, place: ColumnFacts, features: NDArray[np.generic]) -> Bars | None:
-    """How often each value of a column occurs, from its encoded features; None for texts."""
+    """Counts the values of a column from its encoded features; None for texts."""
     if column.step == "hash" or place.width == 0:
         return None
     if isinstance(column, Category):
@@ -135,7 +139,7 @@ def count_values(column: ColumnBlock, place: ColumnFacts, features: NDArray[np.g
 
 
 def _count_dates(column: Date, place: ColumnFacts, features: NDArray[np.generic]) -> Bars:
-    """The days where `time` is a feature, else the first part."""
+    """Counts the days where `time` is a feature, else the first part."""
     names: Mapping[str, tuple[str, ...]] = {"month": MONTHS, "weekday": WEEKDAYS, "hour": HOURS}
     start = place.start
     for part in column.parts:

@@ -31,7 +31,7 @@ _SOURCE = ("batch", "units", "unit_count", "__len__")
 
 
 def records_from_python(value: object, data: Data, role: Role) -> RecordSource:
-    """The source that a run reads from, given an object that was passed as `train`, `public` or `test`.
+    """Returns the source that a run reads from, given an object that was passed as `train`, `public` or `test`.
 
     A source is checked against the recipe, and each of its batches against the request. Two arrays, features (N, …)
     and labels (N,), become records; `public` needs features only, and labels are ignored.
@@ -93,7 +93,7 @@ def _features(array: NDArray[Any], expected: DataFacts, role: Role, accepted: st
 
 
 def _check_grouping(train: RecordSource, data: Data) -> None:
-    """Check that records are grouped into units as the guarantee says.
+    """Checks that records are grouped into units as the guarantee says.
 
     Raises:
         DataFault: they are not.
@@ -136,7 +136,7 @@ class CheckedSource:
         return self._count
 
     def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], Labels]:
-        """The source's batch, checked.
+        """Returns the source's batch, checked.
 
         Raises:
             DataFault: there is not one row and one label for each requested record, the rows are not numbers of the
@@ -186,7 +186,7 @@ def check_records(records: RecordSource, expected: DataFacts, role: Role) -> Rec
 
 
 def _check_numbers(features: NDArray[np.generic], role: Role) -> None:
-    """Check that features are numbers.
+    """Checks that features are numbers.
 
     Raises:
         DataFault: they are not.
@@ -196,7 +196,7 @@ def _check_numbers(features: NDArray[np.generic], role: Role) -> None:
 
 
 def _whole_units(units: NDArray[np.int64] | None, count: int, role: Role) -> NDArray[np.int64] | None:
-    """The units of records, int64.
+    """Returns the units of records, int64.
 
     Raises:
         DataFault: they are not whole numbers from 0 on, one a record.

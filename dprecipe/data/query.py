@@ -43,7 +43,7 @@ FUNCTIONS = frozenset_of(
 )
 """Functions of the values of a row: neither the time, nor chance, nor a setting, nor another row decides them."""
 POSTGRES_SETS = frozenset_of("regexp_matches")
-"""Those of them that give a set of rows in PostgreSQL."""
+"""Functions among them that give a set of rows in PostgreSQL."""
 RESERVED = frozenset_of(
     """all analyze any array asof at collate columns cross current_catalog current_date current_role current_schema
     current_time current_timestamp current_user desc except exclude exists fetch filter for full grant group
@@ -62,24 +62,24 @@ Rows = Literal["declared"]
 @final
 @dataclass(frozen=True, slots=True)
 class RowOrigin:
-    """How the records of a source are made of the rows of its tables."""
+    """Origin of a source's records: how they are made of the rows of its tables."""
 
     reason: str
-    """Why a record may depend on other rows than one; empty where none does."""
+    """Reason why a record may depend on more than one row; empty if none does."""
     declared: bool
-    """Whether the author declares that it depends on rows of its own unit alone."""
+    """True if the author declares that a record depends on rows of its own unit alone."""
     filters: bool
-    """Whether a row may be left out, by its own values."""
+    """True if a row may be left out because of its own values."""
     path: str
     """The key of the query, below the source."""
 
 
 class NotByRow(Exception):
-    """Why a query is not one whose rows are made one by one."""
+    """Query whose rows are not made one by one; the message says why."""
 
 
 def find_reason(query: str, tables: Collection[str]) -> str:
-    """Why a row of a query's result may depend on several rows; empty if it depends on one."""
+    """Explains why a row of a query's result may depend on several rows; empty if it depends on one."""
     try:
         _check(list(_tokens(query)), {table.lower() for table in tables})
     except NotByRow as reason:
@@ -88,9 +88,10 @@ def find_reason(query: str, tables: Collection[str]) -> str:
 
 
 def find_postgres_reason(query: str, tables: Collection[str]) -> str:
-    """`find_reason` for a query that PostgreSQL runs, whose own parser is not asked: there `t.count` and `(t).count`
-    call a function, `public.lower(x)` one that a user has made, a text can ask the clock, and a function of sets makes
-    several rows of one."""
+    """Applies `find_reason` to a query that PostgreSQL runs, whose own parser is not asked: there `t.count` and
+    `(t).count` call a function, `public.lower(x)` one that a user has made, a text can ask the clock, and a
+    function of sets makes several rows of one.
+    """
     reason = find_reason(query, tables)
     if reason:
         return reason
@@ -103,7 +104,7 @@ def find_postgres_reason(query: str, tables: Collection[str]) -> str:
 
 
 def has_filter(query: str) -> bool:
-    """Whether a query may leave rows out."""
+    """Returns True if a query may leave rows out."""
     try:
         return any(token == Token("word", "where") for token in _tokens(query))
     except NotByRow:
@@ -138,7 +139,7 @@ def _unquote(token: Token) -> str:
 
 
 def _split_items(tokens: Sequence[Token]) -> list[list[Token]]:
-    """The items of a list, without the commas between them."""
+    """Returns the items of a list, without the commas between them."""
     depth, items = 0, [list[Token]()]
     for token in tokens:
         depth += token.is_sign("(") - token.is_sign(")")
@@ -150,12 +151,12 @@ def _split_items(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def check_rows(query: str, tables: Collection[str], rows: Rows | None, filters: bool) -> RowOrigin:
-    """What a recipe's query and its `rows` say together."""
+    """Returns what a recipe's query and its `rows` say together."""
     return RowOrigin(find_reason(query, tables), rows == "declared", filters, "query")
 
 
 def needless_declaration(query: str, tables: Collection[str], rows: Rows | None, path: str) -> Iterator[Finding]:
-    """The finding for `rows: declared` of a query that needs none: a certificate would state it for nothing."""
+    """Yields the finding for `rows: declared` of a query that needs none: a certificate would state it for nothing."""
     if rows is not None and not find_reason(query, tables):
         yield Finding(
             "R243",
@@ -210,7 +211,7 @@ def _check(tokens: Sequence[Token], tables: Collection[str]) -> None:
 
 
 def _find_from(tokens: Sequence[Token]) -> int:
-    """The place of a SELECT's own FROM, which is not that of DISTINCT FROM; 0 if there is none."""
+    """Returns the place of a SELECT's own FROM, which is not that of DISTINCT FROM; 0 if there is none."""
     depth = 0
     for number, token in enumerate(tokens):
         depth += token.is_sign("(") - token.is_sign(")")

@@ -53,12 +53,12 @@ class _Cast:
 
 
 def find_unknown_type(tokens: Sequence[Token], keywords: frozenset[str]) -> str:
-    """The first type of a cast that is not known here; empty if there is none."""
+    """Returns the first type of a cast that is not known here; empty if there is none."""
     return next((cast.kind for cast in _list_casts(tokens, keywords) if cast.kind not in TYPES), "")
 
 
 def find_clock(tokens: Sequence[Token], keywords: frozenset[str]) -> str:
-    """The reason why a query for PostgreSQL may ask the clock; empty if it does not."""
+    """Returns the reason why a query for PostgreSQL may ask the clock; empty if it does not."""
     for number, token in enumerate(tokens):
         compares_texts = number > 0 and tokens[number - 1].text in ("like", "ilike")
         if token.kind == "string" and not compares_texts and CLOCK & set(re.findall("[a-z]+", token.text.lower())):
@@ -70,7 +70,7 @@ def find_clock(tokens: Sequence[Token], keywords: frozenset[str]) -> str:
 
 
 def _list_casts(tokens: Sequence[Token], keywords: frozenset[str]) -> Iterator[_Cast]:
-    """`x::t`, `CAST(x AS t)`, `t 'x'` and `date(x)`."""
+    """Lists the casts `x::t`, `CAST(x AS t)`, `t 'x'` and `date(x)`."""
     depth = 0
     for number, token in enumerate(tokens):
         depth += token.is_sign("(") - token.is_sign(")")
@@ -92,7 +92,7 @@ def _name_type(token: Token) -> str:
 
 
 def _find_start(tokens: Sequence[Token], end: int, keywords: frozenset[str]) -> int:
-    """Where the value begins that ends before `end`."""
+    """Returns the start of the value that ends before `end`."""
     depth = cases = 0
     for number in range(end - 1, -1, -1):
         token = tokens[number]

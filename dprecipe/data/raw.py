@@ -1,4 +1,4 @@
-"""What a source hands to the loader, and the checks that all sources share."""
+"""Interface between a source and the loader, and the checks that all sources share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TextValues:
     values: Sequence[str]
 
     def select(self, rows: Iterable[int]) -> TextValues:
-        """Those of some rows."""
+        """Returns the texts of some rows."""
         return TextValues(self.start, tuple(self.values[row] for row in rows))
 
 
@@ -56,7 +56,7 @@ class Raw:
 
 
 def drop_labels(count: int) -> NDArray[np.int64]:
-    """Zeros, in place of the labels of public records, (count,)."""
+    """Returns zeros (count,) instead of the labels of public records."""
     return np.zeros(count, np.int64)
 
 
@@ -68,7 +68,7 @@ MAX_RECORDS = 10_000_000
 
 
 class Limits(Protocol):
-    """Which rows of a file are read, and where its problems are collected."""
+    """Limits of reading a file: the rows that are read, and the place where its problems are collected."""
 
     @property
     def problems(self) -> Problems: ...
@@ -81,8 +81,8 @@ class Limits(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a source is read: how many rows at most, which column names its records, whether it is private, and where its
-    records are put."""
+    """Instructions for reading a source: the most rows, the column that names its records, whether it is private, and
+    where its records are put."""
 
     data: Data
     role: Role
@@ -92,24 +92,24 @@ class Reading:
     counts: SourceCounts = field(default_factory=SourceCounts)
     storage: Storage = field(default_factory=Storage)
     tokens: Tokens | SequenceTokens | None = None
-    """What makes the tokens of a `tokenize` or a `sequences` step."""
+    """Tokeniser of a `tokenize` or a `sequences` step."""
 
     @staticmethod
     def of(
         source: AnySource, data: Data, role: Role, name_column: str | None = None, storage: Storage | None = None
     ) -> Reading:
-        """The reading of a source in its role."""
+        """Returns the reading of a source in its role."""
         private = source.access != "public"
         return Reading(data, role, private, name_column, Problems(private), storage=storage or Storage())
 
     @property
     def split(self) -> Split | None:
-        """What divides the source in two, of which one side is read; None: all of it is read."""
+        """Split of the source into two sides, one of which is read; None if all of it is read."""
         return None if self.role == "public" else self.data.split
 
     @property
     def reads_train(self) -> bool:
-        """Whether the source is that of the training records, of which a split may take the other side."""
+        """True if this source holds the training records; a split may read the other side of it."""
         return self.role == "train" or self.split is not None
 
     @property
@@ -124,15 +124,18 @@ class Reading:
         return 0 if self.data.train.records is None else self.data.train.records[0]
 
     def fold(self, column: str, texts: Sequence[str]) -> Sequence[str]:
-        """The names that texts of a naming column stand for: one for all ways to write it, unless spelling is exact."""
+        """Returns the names that texts of a naming column stand for: one for all ways to write it, unless spelling is
+        exact.
+        """
         unit = self.data.unit
         is_exact = unit != "record" and unit.column == column and unit.spelling == "exact"
         return texts if is_exact else fold_names(texts)
 
     def select_side(self, texts: Mapping[str, Sequence[str]], first: int, rows: int) -> NDArray[np.int64]:
-        """Of `rows` rows of a source that is divided, those on the side that is read: increasing places in [0, rows).
+        """Selects the rows on the side of a split that is read: increasing places in [0, rows).
 
-        `texts`: of the naming columns, folded. `first`: how many rows came before, of those that `records` selects.
+        `texts`: of the naming columns, folded. `first`: the number of rows before these, among those that `records`
+        selects.
         """
         column = split_column(self.data)
         if self.split is None:
@@ -157,7 +160,7 @@ class Reading:
         return None if not self.reads_train or unit == "record" else (self.data.max_units, unit.max_records)
 
     def excess_fault(self, count: int | None = None) -> DataFault:
-        """The fault for a source with more than `max_rows`; `count`: how many it has, if known."""
+        """Returns the fault for a source with more than `max_rows`; `count`: how many it has, if known."""
         if self.units is None and self.reads_train:
             return size_fault(self.data, count)
         if self.reads_train:
@@ -172,7 +175,7 @@ class Reading:
         )
 
     def span(self, records: tuple[int, ...] | None, count: int, subject: str) -> slice:
-        """The records that `[first, end)` selects from `count`.
+        """Returns the records that `[first, end)` selects from `count`.
 
         Raises:
             DataFault: the source ends before `end`, or more are selected than may be read.
@@ -197,8 +200,9 @@ class Reading:
 
 
 def size_fault(data: Data, count: int | None) -> DataFault:
-    """The fault for training records whose number is not the declared one. The actual number may be secret: it is in
-    the part of the fault that logs do not get."""
+    """Returns the fault for training records whose number is not the declared one. The actual number may be secret: it
+    is in the part of the fault that logs do not get.
+    """
     unit = data.unit
     subject = "records" if unit == "record" else f"units (values of {unit.column})"
     known = f"more than {data.max_units:,} {subject}" if count is None else f"{count:,} {subject}"
@@ -220,7 +224,7 @@ def size_fault(data: Data, count: int | None) -> DataFault:
 
 
 def respelt_fault(data: Data, subject: str, place: str, problems: Problems) -> DataFault:
-    """The fault for a unit whose name is written in two ways. `subject`: the file; `place`: of a row in it."""
+    """Returns the fault for a unit whose name is written in two ways. `subject`: the file; `place`: of a row in it."""
     column, most = ("", 1) if data.unit == "record" else (data.unit.column, data.unit.max_records)
     return problems.fault(
         f"{subject}, column {column!r}",
@@ -233,7 +237,7 @@ def respelt_fault(data: Data, subject: str, place: str, problems: Problems) -> D
 
 
 def unordered_fault(data: Data) -> DataFault:
-    """The fault for a unit with too many rows in the result of a query that may join or group."""
+    """Returns the fault for a unit with too many rows in the result of a query that may join or group."""
     most = 1 if data.unit == "record" else data.unit.max_records
     column = "" if data.unit == "record" else data.unit.column
     return DataFault(
@@ -246,7 +250,7 @@ def unordered_fault(data: Data) -> DataFault:
 
 
 def empty_side_fault(data: Data, role: Role) -> DataFault:
-    """The fault for a split that leaves one of its sides without a record."""
+    """Returns the fault for a split that leaves one of its sides without a record."""
     return DataFault(
         f"data.{role}: the split of data.train leaves no record on this side",
         "write another share or seed in data.test.split, or divide by a column with more values",
@@ -256,7 +260,7 @@ def empty_side_fault(data: Data, role: Role) -> DataFault:
 def class_labels(
     labels: NDArray[Any], classes: int, subject: str, problems: Problems, numbers: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Integer labels as int64, each in [0, classes). Others are added to `problems`, by place and not by value.
+    """Returns integer labels as int64, each in [0, classes). Others are added to `problems`, by place and not by value.
 
     `numbers`: of the records in the source, (N,).
     """
@@ -290,7 +294,7 @@ def number_labels(
 def count_labels(
     labels: NDArray[np.generic], largest: int, subject: str, reading: Reading, numbers: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Counts, at most `largest`. What is none is added to the reading's problems."""
+    """Returns counts, at most `largest`. What is none is added to the reading's problems."""
     values = labels.astype(np.float64)
     bad = np.flatnonzero(~is_count(values))
     if len(bad) > 0:
@@ -304,7 +308,7 @@ NO_COUNT = "a label is not a whole number from 0 on"
 
 
 def is_count(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether each number is whole and not negative; NaN is not."""
+    """Marks the numbers that are whole and not negative; NaN is neither."""
     result: NDArray[np.bool_] = (numbers >= 0) & (np.floor(numbers) == numbers) & np.isfinite(numbers)
     return result
 
@@ -315,7 +319,7 @@ def limit_counts(numbers: NDArray[np.float64], largest: int) -> NDArray[np.float
 
 
 def count_clamped(counts: ColumnCounts, numbers: NDArray[np.float64], target: tuple[float, float]) -> None:
-    """Count the numbers that lie outside a range, and those at its ends."""
+    """Counts the numbers that lie outside a range, and those at its ends."""
     low, high = target
     if len(numbers) and low < numbers.min() and numbers.max() < high:
         return
@@ -324,7 +328,7 @@ def count_clamped(counts: ColumnCounts, numbers: NDArray[np.float64], target: tu
 
 
 def record_number(number: int) -> str:
-    """The place of a record in a file without lines."""
+    """Returns the place of a record in a file without lines."""
     return f"record {number}, counted from 0"
 
 
@@ -337,7 +341,7 @@ def map_labels(numbers: NDArray[np.float64], target: tuple[float, float]) -> NDA
 
 
 def channels_first(features: NDArray[np.generic]) -> NDArray[np.generic]:
-    """(N, H, W) and (N, H, W, C) images to (N, C, H, W); vectors stay."""
+    """Turns images (N, H, W) and (N, H, W, C) into (N, C, H, W); vectors stay."""
     if features.ndim == 3:
         return features[:, None]
     if features.ndim == 4:

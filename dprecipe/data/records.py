@@ -35,7 +35,7 @@ QUIET_SECONDS = 2.0
 
 
 class RecordSource(Protocol):
-    """What a run reads from: `Records`, synthetic ones in a rehearsal, or what Python brings along."""
+    """Source that a run reads from: `Records`, synthetic ones in a rehearsal, or objects passed from Python."""
 
     @property
     def units(self) -> NDArray[np.int64] | None: ...
@@ -91,7 +91,7 @@ class Records:
 
     @staticmethod
     def from_pandas(frame: Any) -> HeldRecords:
-        """A DataFrame of pandas, as it is: a run reads it by the columns, label, unit and steps of the recipe.
+        """Returns a DataFrame of pandas, as it is: a run reads it by the columns, label, unit and steps of the recipe.
 
             dprecipe.run(plan, train=dprecipe.Records.from_pandas(frame))
 
@@ -108,7 +108,8 @@ class Records:
 
     @staticmethod
     def from_arrow(table: Any) -> HeldRecords:
-        """A table of pyarrow, or of another library that hands over Arrow's columns (polars, DuckDB); as `from_pandas`.
+        """Returns a table of pyarrow, or of another library that hands over Arrow's columns (polars, DuckDB); as
+        `from_pandas`.
 
         A source that declares `image` takes a column of encoded images, as in Parquet.
 
@@ -127,8 +128,8 @@ class Records:
 
     @staticmethod
     def from_datasets(dataset: Any) -> HeldRecords:
-        """One split of Hugging Face's `datasets`, as it is stored; as `from_pandas`. Its selection and order of rows
-        count, a transform or format of them does not. Class labels are read by their names, as from its folder.
+        """Returns one split of Hugging Face's `datasets`, as it is stored; as `from_pandas`. Its selection and order of
+        rows count, a transform or format of them does not. Class labels are read by their names, as from its folder.
 
         Raises:
             UsageFault: it is no such data set: several splits, or a stream.
@@ -189,14 +190,14 @@ class Records:
         return len(self) if self.units is None else int(self.units.max(initial=-1)) + 1
 
     def batch(self, indices: NDArray[np.int64] | slice) -> tuple[Floats, Labels]:
-        """The prepared features, float32 (B, …), and the labels (B,) of these records; B may be 0."""
+        """Returns the prepared features, float32 (B, …), and the labels (B,) of these records; B may be 0."""
         if isinstance(indices, slice):
             return prepare_features(self.features[indices], self.pending), self.labels[indices]
         # `take` copies whole rows, in half the time of an array as an index.
         return prepare_features(self.features.take(indices, axis=0), self.pending), self.labels.take(indices)
 
     def prepared(self, limit: float = PREPARE_ONCE_BYTES) -> Records:
-        """The same records with their constant steps applied, if that takes at most `limit` bytes.
+        """Returns the same records with their constant steps applied, if that takes at most `limit` bytes.
 
         With `scattering` among the steps it is done whatever it takes; where it takes long, a terminal shows progress.
         A log gets nothing: the number of records may be private.
@@ -220,8 +221,8 @@ class Records:
         return replace(self, features=features, pending=self.pending[len(ready) :])
 
     def with_all_constants(self, released: Sequence[StageConstants]) -> Records:
-        """The same records with what the first paid steps that are pending have released, and then all steps applied up
-        to the next one that is.
+        """Returns the same records with what the first paid steps that are pending have released, and then all steps
+        applied up to the next one that is.
 
         Raises:
             ValueError: see `with_constants`.
@@ -233,16 +234,16 @@ class Records:
 
     @property
     def awaits_scattering(self) -> bool:
-        """Whether `scattering` is among the steps that `prepared` applies."""
+        """True if `scattering` is among the steps that `prepared` applies."""
         return any(isinstance(step, Step) and step.scattering is not None for step in self.pending[: self.next_stage])
 
     @property
     def next_stage(self) -> int | None:
-        """Where in `pending` the first paid step stands that has not released its constants; None: there is none."""
+        """Place in `pending` of the first paid step that has not released its constants; None if there is none."""
         return next((index for index, step in enumerate(self.pending) if is_pending(step)), None)
 
     def with_constants(self, constants: StageConstants) -> Records:
-        """The same records, with what the first paid step that is still pending has released.
+        """Returns the same records, with what the first paid step that is still pending has released.
 
         Raises:
             ValueError: no paid step is pending, or another kind of it.
@@ -273,7 +274,7 @@ class Records:
 
 
 def _check_kind(value: object, packages: tuple[str, ...], members: tuple[str, ...], taker: str, expected: str) -> None:
-    """Check that an object is what a function takes, by its package and members: no package is imported for it."""
+    """Checks that an object is what a function takes, by its package and members: no package is imported for it."""
     if type(value).__module__.partition(".")[0] in packages and all(hasattr(value, name) for name in members):
         return
     raise UsageFault(f"{taker} takes {expected}, and this is {describe_type(value)}", suggest_taker(value))
@@ -283,7 +284,7 @@ TAKERS = {"pandas": "from_pandas", "polars": "from_arrow", "pyarrow": "from_arro
 
 
 def suggest_taker(value: object) -> str:
-    """How to pass an object to a run, by its package."""
+    """Suggests how to pass an object to a run, by its package."""
     package = type(value).__module__.partition(".")[0]
     taker = TAKERS.get(package, "from_torch" if package in ("torch", "torchvision", "numpy") else "")
     return (
@@ -294,7 +295,7 @@ def suggest_taker(value: object) -> str:
 
 
 def describe_type(value: object) -> str:
-    """An object's type, never its content."""
+    """Returns an object's type, never its content."""
     kind = type(value)
     if isinstance(value, tuple | list):
         return f"a {kind.__name__} of {', '.join(sorted({type(one).__name__ for one in value[:20]})) or 'nothing'}"

@@ -59,8 +59,9 @@ class RowText:
     def write(
         self, chunk: Mapping[str, Values], rows: int, reports: Mapping[str, ColumnReport], counts: SourceCounts
     ) -> list[str | None]:
-        """The text of each row; None for one with a field that is none of what its column declares, which is reported.
-        Values that are missing or clamped are counted."""
+        """Returns the text of each row; None for one with a field that is none of what its column declares, which is
+        reported. Values that are missing or clamped are counted.
+        """
         lines = [
             _write_column(name, chunk[name], column, reports[name], counts) for name, column in self._columns.items()
         ]
@@ -70,7 +71,7 @@ class RowText:
         ]
 
     def parse(self, text: str) -> dict[str, RowValue]:
-        """The fields of a text that is exactly one row.
+        """Returns the fields of a text that is exactly one row.
 
         Raises:
             NoRow: it is none.
@@ -157,7 +158,7 @@ def _parse_field(text: str, name: str, column: ColumnBlock) -> RowValue:
 
 
 def _parse_number(text: str, column: Quantity) -> int | float | None:
-    """A number within the declared range; the range is finite, so it is."""
+    """Returns a number within the declared range; the range is finite, so it is."""
     is_whole = isinstance(column, Integer)
     if not (WHOLE if is_whole else NUMBER).fullmatch(text):
         return None

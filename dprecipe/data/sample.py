@@ -1,4 +1,4 @@
-"""From the fields of a column to what a recipe could declare of it: for drafts, from a public sample.
+"""Drafts of what a recipe could declare of a column, from its fields in a public sample.
 
 Nothing here may be used on private records but the kind of a column (`Drafted.kind`): ranges, categories and missing
 values would be measured on them. Ranges are rounded outward, so that no value of the sample lies outside.
@@ -43,12 +43,12 @@ class Drafted:
 
 
 def is_missing(text: str) -> bool:
-    """Whether a field counts as missing without being declared so."""
+    """Returns True if a field counts as missing without being declared so."""
     return text == "" or text.casefold() in MARKS
 
 
 def draft_column(texts: Sequence[str]) -> Drafted:
-    """What a column of these fields, without blanks around them, could be declared as."""
+    """Drafts the declaration of a column from its fields, which have no blanks around them."""
     present = [text for text in texts if not is_missing(text)]
     if not present:
         return Drafted("empty", remark="no field has a value")
@@ -125,7 +125,7 @@ def _draft_texts(present: Sequence[str]) -> Drafted:
 
 
 def draft_label(texts: Sequence[str]) -> dict[str, Any]:
-    """What labels of these fields could be declared as: `classes`, `values`, a `range` or `several`."""
+    """Drafts the declaration of labels from their fields: `classes`, `values`, a `range` or `several`."""
     present = [text for text in texts if not is_missing(text)]
     counted, numbers = Counter(present), [parse_number(text) for text in set(present)]
     known = [number for number in numbers if number is not None]
@@ -144,7 +144,8 @@ def draft_label(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def round_outward(low: float, high: float) -> tuple[int | float, int | float]:
-    """A range of round numbers around both: low is rounded down and high up, and from 0 on where it begins near it.
+    """Returns a range of round numbers around both: low is rounded down and high up, and from 0 on where it begins near
+    it.
 
     Guarantees: the first is at most `low` and the second at least `high`, exactly; they differ.
     """

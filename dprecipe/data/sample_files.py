@@ -53,7 +53,7 @@ class Arrays:
 
 
 def read_sample(file: Path, max_rows: int = MAX_ROWS) -> Table | Arrays:
-    """The columns of a file, of at most `max_rows` rows; of an archive names and shapes alone, where these are
+    """Returns the columns of a file, of at most `max_rows` rows; of an archive names and shapes alone, where these are
     `PRIVATE_ROWS`.
 
     Raises:

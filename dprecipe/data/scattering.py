@@ -35,7 +35,7 @@ BLOCK = 16
 
 
 def scatter_images(images: Floats, scales: int, angles: int) -> Floats:
-    """The coefficients (N, C·K, h, w) of images (N, C, H, W).
+    """Returns the coefficients (N, C·K, h, w) of images (N, C, H, W).
 
     H and W have to be multiples of 2^scales, and at least twice that.
 
@@ -72,7 +72,7 @@ class _Bank:
         return count_scattering_coefficients(self.scales, len(self.wavelets[0][0]))
 
     def transform(self, x: Floats) -> Floats:
-        """(B, H, W) to (B, K, h, w)."""
+        """Maps (B, H, W) to (B, K, h, w)."""
         rows, columns = self.mirrored
         x = x[:, rows[:, None], columns]
         first, second = [self._averaged(x, 0)[:, None]], []
@@ -101,11 +101,11 @@ class _Bank:
 
 
 def _modulus(spectrum: Spectra, filters: Floats, r: int) -> Floats:
-    """|x ∗ ψ| at every 2^r-th pixel, of the spectrum of x (…, 1, M, N) and filters (L, M, N)."""
+    """Computes |x ∗ ψ| at every 2^r-th pixel, of the spectrum of x (…, 1, M, N) and filters (L, M, N)."""
     step = 2**r
     height, width = filters.shape[-2] // step, filters.shape[-1] // step
     folded = np.zeros((), dtype=np.complex64)
-    for top in range(0, filters.shape[-2], height):  # every 2^r-th pixel: the mean of so many parts of the spectrum
+    for top in range(0, filters.shape[-2], height):  # every 2^r-th pixel: the mean of as many parts of the spectrum
         for left in range(0, filters.shape[-1], width):
             here = (..., slice(top, top + height), slice(left, left + width))
             folded = folded + spectrum[here] * (filters[here] / np.float32(step**2))
@@ -130,7 +130,9 @@ def _bank(height: int, width: int, scales: int, angles: int) -> _Bank:
 
 
 def _morlet(size: tuple[int, int], j: int, angle: int, angles: int) -> NDArray[np.complex128]:
-    """A wave of length 8/3·2^j and mean zero, under a Gaussian of width 0.8·2^j along it, and L/4 times that across."""
+    """Returns a wave of length 8/3·2^j and mean zero, under a Gaussian of width 0.8·2^j along it, and L/4 times that
+    across.
+    """
     sigma, frequency, slant = 0.8 * 2**j, 0.75 * np.pi / 2**j, 4.0 / angles
     theta = (angles // 2 - 1 - angle) * np.pi / angles
     envelope = np.zeros(size)
@@ -148,7 +150,7 @@ def _morlet(size: tuple[int, int], j: int, angle: int, angles: int) -> NDArray[n
 
 
 def _average(length: int, scales: int, r: int) -> Floats:
-    """What multiplies lines of every 2^r-th pixel from the right: a Gaussian about every 2^J-th, without the margin."""
+    """Returns the right factor for lines of every 2^r-th pixel: a Gaussian about every 2^J-th, without the margin."""
     sigma = 0.8 * 2 ** (scales - 1)
     distances = np.arange(length)[:, None] + length * np.arange(-2, 3)
     bell = np.exp(-(distances**2) / (2 * sigma**2)).sum(axis=1) / (np.sqrt(2 * np.pi) * sigma)
@@ -158,7 +160,7 @@ def _average(length: int, scales: int, r: int) -> Floats:
 
 
 def _coarser(spectrum: NDArray[np.float64], r: int, axes: tuple[int, ...]) -> NDArray[np.float64]:
-    """The spectrum of a filter for maps at every 2^r-th pixel: its low frequencies."""
+    """Returns the spectrum of a filter for maps at every 2^r-th pixel: its low frequencies."""
     for axis in axes:
         length = spectrum.shape[axis]
         size = length >> r

@@ -119,8 +119,8 @@ ASSISTANT = "assistant"
 
 
 class Sequences(Block):
-    """Each record to the tokens of one text, of which a model learns the next one at each place. Exactly one of `text`,
-    `prompt` with `completion`, `chat` with `roles`, and `row` says what the text is."""
+    """Step that turns each record into the tokens of one text; a model learns the next token at each place. Exactly one
+    of `text`, `prompt` with `completion`, `chat` with `roles`, and `row` says what the text is."""
 
     text: Name | None = Field(None, description="the text column; all its tokens are learned")
     prompt: Name | None = Field(None, description="the text column that is read and not learned; with `completion`")
@@ -228,7 +228,7 @@ class Step(Block):
 
 
 class SizeBound(Block):
-    """In place of the number of units, where that is protected: how many there are at most."""
+    """Upper bound on the number of units, declared instead of the number where that is protected."""
 
     max: PositiveInt = Field(description="upper bound on the number of units: declared, public")
 
@@ -240,7 +240,7 @@ Size = Annotated[
 
 
 class Split(Block):
-    """Which records of the training source are held out: by a keyed hash of their unit, or of the text in a column."""
+    """Rule for holding out records of the training source: a keyed hash of their unit, or of the text in a column."""
 
     by: Name = Field("unit", description="`unit` (with data.unit: record, the record's number), or a column")
     share: Fraction = Field(description="expected share of the units, or of the column's values, that is held out")
@@ -248,14 +248,16 @@ class Split(Block):
 
 
 class SplitOff(Block):
-    """In place of a source of held-out records: they are cut out of the training source."""
+    """Held-out records that are cut out of the training source and have no source of their own."""
 
     split: Split
     access: Access = Field("private_internal", description=ACCESS)
 
 
 def _test_form(value: Any) -> str:
-    """The tag of held-out records: a source, or cut out of the training source. (`split` of some sources is a word.)"""
+    """Returns the tag of held-out records: a source, or cut out of the training source. (`split` of some sources is a
+    word.)
+    """
     split = value.get("split") if isinstance(value, Mapping) else getattr(value, "split", None)
     return "cut" if isinstance(split, Mapping | Split | float | int) else "own"
 
@@ -269,7 +271,7 @@ else:
 
 
 class Data(Block):
-    """What is private, what is public, who is protected."""
+    """Private and public data, and the unit that is protected."""
 
     train: Source
     public: PublicSource | None = Field(None, description="unlabelled records that may be published: what is asked")
@@ -283,7 +285,7 @@ class Data(Block):
 
     @property
     def split(self) -> Split | None:
-        """How held-out records are cut out of the training source; None where they are not."""
+        """Split that cuts held-out records out of the training source; None if there is none."""
         return self.test.split if isinstance(self.test, SplitOff) else None
 
     @property
@@ -298,17 +300,17 @@ class Data(Block):
 
     @property
     def hides_size(self) -> bool:
-        """Whether the number of units is protected, and only a bound on it declared."""
+        """True if the number of units is protected, and only a bound on it is declared."""
         return isinstance(self.size, SizeBound)
 
     @property
     def hides_training_units(self) -> bool:
-        """Whether the number of training units is not public: it is protected, or a split decides it."""
+        """True if the number of training units is not public: it is protected, or a split decides it."""
         return self.hides_size or self.split is not None
 
     @property
     def unit_name(self) -> str:
-        """Who is protected, as accounts name it."""
+        """Protected unit, as accounts name it."""
         return write_unit_key(self.unit_column)
 
     @property
@@ -323,13 +325,13 @@ class Data(Block):
 
     @property
     def planned_units(self) -> int:
-        """What rates, lengths and divisors are planned from: a public number, which depends on no record.
+        """Number of units that rates, lengths and divisors are planned from: public, and dependent on no record.
 
-        It is `max_units`, of which a split leaves the expected share: `max_units` · (1 − share), rounded down.
+        It is `max_units`, or with a split the share that it leaves: `max_units` · (1 − share), rounded down.
         """
         share = Exact(0) if self.split is None else Exact(str(self.split.share))
         return max(1, math.floor(self.max_units * (1 - share)))
 
     def admits(self, units: int) -> bool:
-        """Whether a training source of so many units, before any split, is what is declared."""
+        """Returns True if a training source of `units` units, before any split, is what is declared."""
         return 1 <= units <= self.max_units if self.hides_size else units == self.max_units

@@ -19,8 +19,9 @@ FORMS = "`text`, `prompt` with `completion`, `chat` with `roles`, or `row`"
 
 
 def check_sequences(data: Data) -> Iterator[Finding]:
-    """`sequences` and `label: next_token` go together (R231); the step says what a sequence is made of (R232), of
-    columns that hold that (R233), by tokens that there are (R228), and is alone (R234)."""
+    """Checks that `sequences` and `label: next_token` go together (R231); the step says what a sequence is made of
+    (R232), of columns that hold that (R233), by tokens that there are (R228), and is alone (R234).
+    """
     step, learned = sequences_step(data.preprocess), isinstance(data.train.target, TokenTarget)
     if step is None:
         if learned:
@@ -37,7 +38,7 @@ def check_sequences(data: Data) -> Iterator[Finding]:
         yield Finding(
             "R231",
             f"`sequences` is for models that learn the next token, and the label is {data.train.target.describe()}",
-            "write label: next_token, in the place of the label block; or replace `sequences` by `tokenize`",
+            "write label: next_token instead of the label block; or replace `sequences` by `tokenize`",
             "data.train.label",
         )
     for place, other in enumerate(data.preprocess):
@@ -95,7 +96,7 @@ def _check_form(step: Sequences, path: str) -> Iterator[Finding]:
             'add roles: {user: ["<|user|>\\n", "\\n"], assistant: ["<|assistant|>\\n", "\\n"]}, as the checkpoint was '
             "trained with them"
             if step.roles is None
-            else "remove `roles`, or write chat: in the place of the other columns",
+            else "remove `roles`, or write chat: instead of the other columns",
             path if step.roles is None else f"{path}.roles",
         )
     elif step.roles is not None and ASSISTANT not in step.roles:
@@ -108,7 +109,7 @@ def _check_form(step: Sequences, path: str) -> Iterator[Finding]:
 
 
 def _check_row(step: Sequences, columns: Columns, path: str) -> Iterator[Finding]:
-    """The lines of a row can be told apart, and have an end."""
+    """Checks that the lines of a row can be told apart, and have an end."""
     for index, name in enumerate(step.row or ()):
         if name not in columns:
             yield _unknown(name, columns, "text", f"{path}.row.{index}")

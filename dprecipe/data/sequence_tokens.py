@@ -17,7 +17,7 @@ from dprecipe.data.tokens import decode_tokens, encode_texts, read_tokenizer
 from dprecipe.faults import DataFault
 
 PROBES = ("a", "e", "A", "0", ".")
-"""Texts of which a tokeniser has a token for at least one."""
+"""Texts for at least one of which a tokeniser has a token."""
 
 
 @final
@@ -59,7 +59,7 @@ class SequenceTokens:
         _check_unspelled(tokenizer, (*self.before, *self.after), name)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each segment; special ones never.
+        """Returns the tokens of each segment; special ones never.
 
         Raises:
             DataFault: the tokeniser has no token for a part of a text.
@@ -68,12 +68,12 @@ class SequenceTokens:
         return [encoding.ids for encoding in encodings]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without the special ones among them. Raises as `decode_tokens`."""
+        """Returns the text of tokens, without the special ones among them. Raises as `decode_tokens`."""
         return decode_tokens(self._tokenizer, tokens, self._name)
 
     @property
     def count(self) -> int:
-        """How many tokens the tokeniser knows: the vocabulary of a model may be larger."""
+        """Number of tokens that the tokeniser knows: the vocabulary of a model may be larger."""
         return 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
 
     @property
@@ -87,7 +87,7 @@ class SequenceTokens:
 
 
 def open_sequence_tokens(step: Sequences, root: Path) -> SequenceTokens:
-    """The tokeniser of a step. `root`: the data root.
+    """Returns the tokeniser of a step. `root`: the data root.
 
     Raises:
         DataFault, UsageFault: see `dprecipe.data.tokens.read_tokenizer`, and `SequenceTokens`.
@@ -97,7 +97,7 @@ def open_sequence_tokens(step: Sequences, root: Path) -> SequenceTokens:
 
 
 def _check_unspelled(tokenizer: Any, around: Sequence[int], name: str) -> None:
-    """Check that no text becomes a special token, or what begins or ends a text: a vocabulary that has its words
+    """Checks that no text becomes a special token, or what begins or ends a text: a vocabulary that has its words
     among the others finds them in texts. What stands for unknown letters is no such token.
 
     Raises:
@@ -118,7 +118,7 @@ def _check_unspelled(tokenizer: Any, around: Sequence[int], name: str) -> None:
 
 
 def _find_added(tokenizer: Any, vocabulary: int, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The special tokens that a tokeniser puts before and behind each text, which the file names apart from its
+    """Returns the special tokens that a tokeniser puts before and behind each text, which the file names apart from its
     vocabulary."""
     for probe in PROBES:
         plain = encode_texts(tokenizer, [probe], name, special=False)[0].ids

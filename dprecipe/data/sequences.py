@@ -1,4 +1,4 @@
-"""Records to sequences of tokens, of which a model learns the next one: the step `sequences`.
+"""Step `sequences`: records to sequences of tokens, in which a model learns the next token.
 
 A sequence is one record's, whole or cut: nothing is packed, so no token of one record is read beside another's. A text
 may be cut into several (`max_sequences`), which a model reads each by itself: they are one record, with one label. Each
@@ -30,7 +30,7 @@ from dprecipe.data.sequence_tokens import SequenceTokens
 from dprecipe.data.values import Values
 
 IGNORED = -100
-"""In the place of a label that is not learned: the constant of the field."""
+"""Value that stands for a label that is not learned: the constant of the field."""
 
 Segment = tuple[Sequence[int], bool]
 """Tokens, and whether they are learned."""
@@ -54,12 +54,12 @@ class SequenceEncoder:
 
     @property
     def chats(self) -> frozenset[str]:
-        """Those of them that are lists of messages."""
+        """Names of the columns that are lists of messages."""
         return frozenset(() if self._step.chat is None else (self._step.chat,))
 
     @property
     def numeric(self) -> tuple[str, ...]:
-        """Those of them that may be read as numbers."""
+        """Names of the columns that may be read as numbers."""
         return tuple(name for name in self._step.row or () if self._columns[name].limits is not None)
 
     @property
@@ -70,7 +70,7 @@ class SequenceEncoder:
     def encode(
         self, chunk: Mapping[str, Values], rows: int, place: Place
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The features and labels of a chunk of rows.
+        """Returns the features and labels of a chunk of rows.
 
         A field that holds no such text, and a record with nothing to learn, are added to the problems.
 
@@ -90,7 +90,7 @@ class SequenceEncoder:
         return features, labels
 
     def _write(self, segments: Sequence[Segment], features: NDArray[np.float32]) -> int:
-        """Write the sequences of a record; returns how many of its tokens are learned."""
+        """Writes the sequences of a record; returns how many of its tokens are learned."""
         tokens, labels, length = list(self._tokens.before), [IGNORED] * len(self._tokens.before), self._step.places
         for part, learned in [*segments, (self._tokens.after, segments[-1][1])]:
             tokens.extend(part)
@@ -105,7 +105,7 @@ class SequenceEncoder:
     def _segments(
         self, chunk: Mapping[str, Values], rows: int, reports: Mapping[str, ColumnReport]
     ) -> Iterator[list[Segment] | None]:
-        """The segments of each row; None for a row with a problem."""
+        """Yields the segments of each row; None for a row with a problem."""
         step = self._step
         if step.chat is not None:
             yield from self._turns(chunk[step.chat], reports[step.chat])
@@ -126,12 +126,14 @@ class SequenceEncoder:
             yield None if read is None or learned is None else [(read, False), (learned, True)]
 
     def _encode(self, texts: Sequence[str | None]) -> list[list[int] | None]:
-        """The tokens of each text; None where there is none."""
+        """Returns the tokens of each text; None where there is none."""
         encoded = self._tokens.encode([text or "" for text in texts])
         return [None if text is None else tokens for text, tokens in zip(texts, encoded, strict=True)]
 
     def _turns(self, values: Values, report: ColumnReport) -> Iterator[list[Segment] | None]:
-        """The segments of each conversation: the turns of the assistant are learned, with the text behind them."""
+        """Yields the segments of each conversation: the turns of the assistant are learned, with the text behind
+        them.
+        """
         for row, text in enumerate(check_texts(values, report)):
             try:
                 messages = [] if text is None else parse_chat(text, self._tokens.turns)
@@ -153,7 +155,7 @@ class SequenceEncoder:
 
 
 def _report_nothing(step: Sequences, row: int, reports: Mapping[str, ColumnReport]) -> None:
-    """A sequence of which no token is learned."""
+    """Reports a sequence in which no token is learned."""
     if step.chat is not None:
         why = f"no turn of the {ASSISTANT} is within max_length: there is nothing to learn"
     elif step.completion is not None:

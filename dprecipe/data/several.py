@@ -1,4 +1,4 @@
-"""Labels of which any may apply, as one whole number a record: bit k is the answer for the k-th name.
+"""Labels where any of several names may apply, as one whole number a record: bit k is the answer for the k-th name.
 
 So a label stays one value, and is kept, sampled and sent as the number of a class is.
 
@@ -26,7 +26,7 @@ MISSING = "a label is empty, or holds a mark for a missing value, such as NA"
 
 
 def pack_answers(answers: NDArray[Any]) -> NDArray[np.int64]:
-    """A yes (1, true) or a no for each name, (N, K), as numbers (N,). At most `MAX_NAMES` names."""
+    """Returns a yes (1, true) or a no for each name, (N, K), as numbers (N,). At most `MAX_NAMES` names."""
     bits = np.left_shift(np.int64(1), np.arange(answers.shape[1], dtype=np.int64))
     packed: NDArray[np.int64] = np.where(answers.astype(np.bool_), bits, np.int64(0)).sum(axis=1, dtype=np.int64)
     return packed
@@ -39,7 +39,7 @@ def unpack_answers(labels: NDArray[Any], names: int) -> Answers:
 
 
 def are_answers(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether all that an array (N, K) holds for a record is 0 or 1, (N,)."""
+    """Marks the records, (N,), for which all K entries of an array (N, K) are 0 or 1."""
     result: NDArray[np.bool_] = ((array == 0) | (array == 1)).all(axis=1)
     return result
 
@@ -47,7 +47,8 @@ def are_answers(array: NDArray[Any]) -> NDArray[np.bool_]:
 def several_labels(
     array: NDArray[Any], subject: str, problems: Problems, numbers: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """An array (N, K) of 0 and 1 as labels (N,). Other values are added to `problems`, by place and not by value.
+    """Returns an array (N, K) of 0 and 1 as labels (N,). Other values are added to `problems`, by place and not by
+    value.
 
     `numbers`: of the records in the source, (N,).
     """
@@ -61,8 +62,8 @@ def several_labels(
 def encode_several(
     columns: Mapping[str, Values], label: Label, target: SeveralTarget, report_of: Callable[[str], ColumnReport]
 ) -> NDArray[np.int64]:
-    """The labels of a chunk of rows, (N,): of columns that hold a yes or a no each, or of one that holds names. What is
-    not declared is reported by its place.
+    """Returns the labels of a chunk of rows, (N,): of columns that hold a yes or a no each, or of one that holds names.
+    What is not declared is reported by its place.
     """
     if label.columns is not None:
         read = [_parse_answers(columns[name], label.values, report_of(name)) for name in label.columns]
@@ -72,7 +73,7 @@ def encode_several(
 
 
 def _parse_answers(values: Values, words: tuple[str, ...] | None, report: ColumnReport) -> NDArray[np.float64]:
-    """A column of yes and no, in the usual words or in the declared ones."""
+    """Returns a column of yes and no, in the usual words or in the declared ones."""
     texts = texts_of(values)
     answers = parse_answers(texts, words)
     for row in np.flatnonzero(np.isnan(answers)).tolist():
@@ -90,7 +91,9 @@ def _parse_answers(values: Values, words: tuple[str, ...] | None, report: Column
 
 
 def _parse_names(texts: Iterable[str], label: Label, target: SeveralTarget, report: ColumnReport) -> NDArray[np.int64]:
-    """A column of names, with the separator between them; in any order, and one that is there twice counts once."""
+    """Returns a column of names, with the separator between them; in any order, and one that is there twice counts
+    once.
+    """
     bits = {name: 1 << place for place, name in enumerate(target.names)}
     separator, found = target.separator, dict[str, int | None]()
     result = []

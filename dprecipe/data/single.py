@@ -10,7 +10,7 @@ LARGEST = 1e30
 
 
 def round_to_single(number: float) -> float:
-    """The nearest number of single precision; infinite beyond its range."""
+    """Returns the nearest number of single precision; infinite beyond its range."""
     try:
         rounded: float = struct.unpack("f", struct.pack("f", number))[0]
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Which records of the training source are held out: a keyed hash of each one's unit, and nothing else.
+"""Choice of the held-out records of the training source: by a keyed hash of each one's unit, and nothing else.
 
 *Guarantees*, for `Split` with its share s and its seed as the key:
 
@@ -20,7 +20,7 @@
    compared with `data.size`.
 
 Without knowledge of the names the sides of distinct names are as good as independent, a name held out with
-probability s (to within 2^-64). Whoever knows a name and the recipe knows its side; the side is no secret.
+probability s (to within 2^-64). Anyone who knows a name and the recipe knows its side; the side is no secret.
 
 | edge case | side |
 |---|---|
@@ -45,12 +45,12 @@ BITS = 64
 
 
 def is_held_out(name: str, split: Split) -> bool:
-    """Whether records of this name are held out: the first 64 bits of the keyed hash are below share · 2^64."""
+    """Returns True if records of this name are held out: the first 64 bits of the keyed hash are below share · 2^64."""
     return _hash_name(name, _key_of(split)) < _end_of(split)
 
 
 def find_held_out(names: Iterable[str], split: Split) -> list[bool]:
-    """Whether each record is held out, given the names of all; each different name is hashed once."""
+    """Finds the held-out records, given the names of all; each different name is hashed once."""
     key, end = _key_of(split), _end_of(split)
     known: dict[str, bool] = {}
     sides = []
@@ -63,7 +63,7 @@ def find_held_out(names: Iterable[str], split: Split) -> list[bool]:
 
 
 def split_column(data: Data) -> str | None:
-    """The column whose texts decide the sides; None where the numbers of records do, or there is no split."""
+    """Returns the column whose texts decide the sides; None where the numbers of records do, or there is no split."""
     split = data.split
     if split is None:
         return None
@@ -73,7 +73,7 @@ def split_column(data: Data) -> str | None:
 
 
 def describe_split(data: Data) -> str | None:
-    """How held-out records were chosen, in words; None where no split did."""
+    """Describes how held-out records were chosen; None where no split did."""
     split = data.split
     if split is None:
         return None
@@ -100,5 +100,5 @@ def _hash_name(name: str, key: bytes) -> int:
 
 
 def number_names(first: int, count: int) -> Sequence[str]:
-    """The names of `count` records that only their numbers in the source tell apart, from `first` on."""
+    """Returns the names of `count` records that only their numbers in the source tell apart, from `first` on."""
     return [str(number) for number in range(first, first + count)]

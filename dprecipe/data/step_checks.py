@@ -30,7 +30,7 @@ Encoding = OneHot | Hash | Tokenize | DpCategories | DpVocabulary
 
 
 def check_operations(data: Data) -> Iterator[Finding]:
-    """Each step is a mapping of one key (R206)."""
+    """Checks that each step is a mapping of one key (R206)."""
     for index, step in enumerate(data.preprocess):
         names = [name for name, value in step if value is not None]
         if len(names) != 1:
@@ -196,7 +196,7 @@ def _encoded_by(step: Encoding, columns: Columns) -> tuple[str, ...]:
 
 
 def check_encodings(data: Data) -> Iterator[Finding]:
-    """Each column of a table becomes numbers by one step (R209, R210)."""
+    """Checks that each column of a table becomes numbers by one step (R209, R210)."""
     columns = data.train.table_columns
     if columns is None:
         return

@@ -1,4 +1,4 @@
-"""Where records are put while a source is read: in memory, or in files that are mapped into memory.
+"""Storage for records while a source is read: in memory, or in files that are mapped into memory.
 
 A file that is mapped takes no memory of its own: the system reads a page of it when it is used, and forgets the page
 when memory is short. Files are either kept (`dprecipe.data.copies`) or have no name: then nothing of them is left on
@@ -22,28 +22,33 @@ from numpy.typing import NDArray
 from dprecipe.faults import DataFault
 
 IN_MEMORY_BYTES = 1 << 30
-"""What takes more than this is put into files."""
+"""Size above which a part is put into a file."""
 WRITE_BYTES = 1 << 20
 OpenFile = Callable[[str], BinaryIO]
 """Opens an empty file for a part of the records, by the part's name; to be read and written."""
 
 
 def temporary_folder() -> Path:
-    """Where files without a name lie: `$TMPDIR`, else `/var/tmp`, which is on a disk where `/tmp` is in memory."""
+    """Returns the folder of files without a name: `$TMPDIR`, else `/var/tmp`.
+
+    `/var/tmp` is on a disk even where `/tmp` is in memory.
+    """
     places = (os.environ.get("TMPDIR", ""), "/var/tmp")
     usable = (Path(place) for place in places if place and os.access(place, os.W_OK | os.X_OK))
     return next((place for place in usable if place.is_dir()), Path(tempfile.gettempdir()))
 
 
 def open_nameless(part: str = "") -> BinaryIO:
-    """A file without a name, which its owner alone can read and which is gone when it is not used. Raises `OSError`."""
+    """Returns a file without a name, which its owner alone can read and which is gone when it is not used. Raises
+    `OSError`.
+    """
     return cast(BinaryIO, tempfile.TemporaryFile(dir=temporary_folder()))
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where the parts of records go: memory up to `limit` bytes a part, then a file that `open_file` opens.
+    """Storage for parts of records: memory up to `limit` bytes a part, beyond that a file that `open_file` opens.
 
     `limit` is a public number where the number of records is protected: infinite or 0, as the *declared* size says.
     """
@@ -51,16 +56,16 @@ class Storage:
     limit: float = math.inf
     open_file: OpenFile = open_nameless
     folder: Path | None = None
-    """Where the files lie, for messages; None: in `temporary_folder`."""
+    """Folder of the files, for messages; None means `temporary_folder`."""
     expected: int = 0
-    """Records that are expected, a public number: memory for so many is taken at once, and used as they come."""
+    """Records that are expected, a public number: memory for this many is taken at once, and used as they come."""
 
     def rows(self, part: str) -> RowWriter:
-        """A part with one row a record."""
+        """Returns a part with one row a record."""
         return RowWriter(part, self)
 
     def texts(self, part: str) -> TextWriter:
-        """A part of texts."""
+        """Returns a part of texts."""
         return TextWriter(part, self)
 
 
@@ -81,7 +86,7 @@ class RowWriter:
         self.count = 0
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Append rows (B, …), which are not changed later.
+        """Appends rows (B, …), which are not changed later.
 
         Raises:
             DataFault: the disk refuses.
@@ -113,8 +118,9 @@ class RowWriter:
             write_part(self._file, rows, self._storage)
 
     def finish(self, empty: NDArray[Any]) -> NDArray[Any]:
-        """All rows; `empty`: what they are where there was no chunk. Rows in a file are mapped, and what is written to
-        the array does not reach the file."""
+        """Returns all rows; `empty`: what they are where there was no chunk. Rows in a file are mapped, and what is
+        written to the array does not reach the file.
+        """
         if self._form is None:
             return empty
         shape, dtype = self._form
@@ -127,7 +133,7 @@ class RowWriter:
             return self._chunks[0]
         result = np.empty((self.count, *shape), dtype)
         start, self._chunks = 0, self._chunks[::-1]
-        while self._chunks:  # each is let go of once it is copied
+        while self._chunks:  # each is released once it is copied
             chunk = self._chunks.pop()
             result[start : start + len(chunk)] = chunk
             start += len(chunk)
@@ -150,7 +156,7 @@ class TextWriter:
         self._ends = storage.rows(f"{part}.ends")
 
     def append(self, texts: Sequence[str]) -> None:
-        """Append texts.
+        """Appends texts.
 
         Raises:
             DataFault: the disk refuses.
@@ -161,7 +167,7 @@ class TextWriter:
             self._flush()
 
     def finish(self) -> Sequence[str]:
-        """All texts: a tuple, or mapped from a file."""
+        """Returns all texts: a tuple, or mapped from a file."""
         if self._file is None:
             return tuple(self._texts)
         self._flush()
@@ -215,7 +221,7 @@ class MappedTexts(Sequence[str]):
 
 
 def text_arrays(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The bytes of all texts, UTF-8, and where each ends."""
+    """Returns the bytes of all texts, UTF-8, and where each ends."""
     if isinstance(texts, MappedTexts):
         return texts.arrays
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
@@ -229,7 +235,7 @@ def _row_bytes(form: tuple[tuple[int, ...], np.dtype[Any]]) -> int:
 
 
 def open_part(storage: Storage, part: str) -> BinaryIO:
-    """The file of a part.
+    """Returns the file of a part.
 
     Raises:
         DataFault: the disk refuses.
@@ -241,7 +247,7 @@ def open_part(storage: Storage, part: str) -> BinaryIO:
 
 
 def write_part(file: BinaryIO, rows: NDArray[Any], storage: Storage) -> None:
-    """Write an array's bytes, in order.
+    """Writes an array's bytes, in order.
 
     Raises:
         DataFault: the disk refuses.
@@ -254,7 +260,7 @@ def write_part(file: BinaryIO, rows: NDArray[Any], storage: Storage) -> None:
 
 
 def map_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """A file's content as an array, mapped; its own writes stay in memory.
+    """Returns a file's content as an array, mapped; its own writes stay in memory.
 
     Raises:
         DataFault: the disk refuses.
@@ -272,9 +278,9 @@ def map_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> N
 
 
 def disk_fault(error: OSError, folder: Path | None = None) -> DataFault:
-    """The fault of a disk that does not take what is read; `folder`: of copies that are kept."""
+    """Returns the fault of a disk that does not take what is read; `folder`: of copies that are kept."""
     place, other = (temporary_folder(), "in $TMPDIR") if folder is None else (folder, "as runtime.prepared")
     return DataFault(
         f"the records can't be put into a file: {error.strerror or 'the disk refuses'}",
-        f"make room in {place}, or name another folder {other}; nothing was spent, and no part of the file is left",
+        f"free space in {place}, or name another folder {other}; nothing was spent, and no part of the file is left",
     )

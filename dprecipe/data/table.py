@@ -73,9 +73,9 @@ class TableEncoder:
         self._tokens = HashedWords(step) if tokens is None and step is not None and step.buckets else tokens
         starts = {column.name: column.start for column in self._facts}
         self.text_starts = {name: starts[name] for name in columns if name in item_steps(steps)}
-        """Of columns whose items a paid step releases: where their features, which are 0 until then, begin."""
+        """Start of the features of each column whose items a paid step releases; they are 0 until then."""
         self.texts: dict[str, Sequence[str]] = {}
-        """Of these columns, the values of the last chunk."""
+        """Values of these columns in the last chunk."""
         self.width = sum(column.width for column in self._facts)
 
     @property
@@ -85,15 +85,15 @@ class TableEncoder:
 
     @property
     def numeric(self) -> tuple[str, ...]:
-        """Those of them that are numbers."""
+        """Names of the columns that are numbers."""
         return tuple(name for name, column in self._columns.items() if column.limits is not None)
 
     def text_values(self) -> dict[str, TextValues]:
-        """`texts`, with the places of their features."""
+        """Returns `texts`, with the places of their features."""
         return {name: TextValues(start, tuple(self.texts.get(name, ()))) for name, start in self.text_starts.items()}
 
     def encode(self, chunk: Mapping[str, Values], rows: int, place: Place) -> NDArray[np.float32]:
-        """The features of a chunk of rows, (rows, D).
+        """Returns the features of a chunk of rows, (rows, D).
 
         A column becomes features as its kind says (`encoders`); text becomes counts of its hash buckets, or the tokens
         of its first words. A field that is none of what its column declares is added to the problems.
@@ -154,7 +154,7 @@ class Collector:
         return frozenset((*self._encoder.numeric, *target)).difference(self._reading.naming_columns)
 
     def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
-        """Encode a chunk of rows and append it.
+        """Encodes a chunk of rows and appends it.
 
         Raises:
             DataFault: there are more units than declared; the disk refuses.
@@ -178,7 +178,7 @@ class Collector:
             self._records.append_texts(name, values)
 
     def raw(self) -> Raw:
-        """All records so far.
+        """Returns all records so far.
 
         Raises:
             DataFault: the disk refuses.
@@ -276,19 +276,20 @@ def _no_label(text: str, row: int, report: ColumnReport) -> bool:
 
 
 def select_places(place: Place, chosen: Sequence[int]) -> Place:
-    """The places of the chosen rows."""
+    """Returns the places of the chosen rows."""
     return lambda row: place(chosen[row])
 
 
 def read_names(columns: Mapping[str, Values], place: Place, reading: Reading) -> dict[str, list[str]]:
-    """The texts of the reading's naming columns in a chunk; see `name_texts`."""
+    """Returns the texts of the reading's naming columns in a chunk; see `name_texts`."""
     return {name: name_texts(columns[name], name, place, reading.problems) for name in reading.naming_columns}
 
 
 def name_texts(values: Values, column: str, place: Place, problems: Problems) -> list[str]:
-    """The unit of each row, or the name of each record or of its side, as text. A row without one could be anybody's:
-    it is added to the problems."""
-    texts = texts_of(["" if value != value else value for value in as_list(values)])  # NaN is nobody
+    """Returns the unit of each row, or the name of each record or of its side, as text. A row without one could be
+    anybody's: it is added to the problems.
+    """
+    texts = texts_of(["" if value != value else value for value in as_list(values)])  # NaN names no unit
     if "" in texts:
         for row in [row for row, text in enumerate(texts) if text == ""]:
             ColumnReport(column, place, problems).add(

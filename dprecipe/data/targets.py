@@ -1,7 +1,7 @@
-"""What a label is, as it is declared and never measured: one of several classes, a number, a count, any of
-several names, or the next token of a text.
+"""Kinds of labels, declared and never measured: one of several classes, a number, a count, any of several names, or
+the next token of a text.
 
-Each kind says how many outputs a model of it has. Labels are one value a record, whatever their kind, so that all
+Each kind determines how many outputs its model has. A label is one value a record, whatever its kind, so that all
 records are sampled, grouped and clipped alike. No numpy.
 """
 
@@ -15,7 +15,7 @@ MAX_COUNT = 1 << 24
 SEPARATOR = ";"
 """Between the names in a field, where the recipe says no other."""
 MAX_NAMES = 62
-"""Names of which any may apply: a bit each, in a signed integer of 64 bits."""
+"""Most names of a label where any may apply: each is a bit of a signed integer of 64 bits."""
 
 
 @final
@@ -26,7 +26,7 @@ class ClassTarget:
     classes: int
     names: tuple[str, ...] | None = None
     is_choice: ClassVar[bool] = True
-    """Whether it is learned by probabilities of answers, and a record's answer is right or wrong."""
+    """True if the model gives probabilities of answers, and a record's answer is right or wrong."""
 
     @property
     def outputs(self) -> int:
@@ -34,11 +34,11 @@ class ClassTarget:
         return self.classes
 
     def describe(self) -> str:
-        """In words."""
+        """Describes the target in words."""
         return f"{self.classes} classes"
 
     def describe_labels(self) -> str:
-        """What labels from Python are."""
+        """Describes the labels that Python passes."""
         return f"integers from 0 to {self.classes - 1}"
 
 
@@ -62,18 +62,18 @@ class NumberTarget:
         return self.lowest, self.highest
 
     def describe(self) -> str:
-        """In words."""
+        """Describes the target in words."""
         return "a number"
 
     def describe_labels(self) -> str:
-        """What labels from Python are."""
+        """Describes the labels that Python passes."""
         return "numbers from -1 to 1, the ends of the declared range"
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class CountTarget:
-    """How many there are: a whole number from 0 to `max`. Labels (N,) are float32."""
+    """Count, a whole number from 0 to `max`. Labels (N,) are float32."""
 
     max: int
     is_choice: ClassVar[bool] = False
@@ -84,11 +84,11 @@ class CountTarget:
         return 1
 
     def describe(self) -> str:
-        """In words."""
+        """Describes the target in words."""
         return "a count"
 
     def describe_labels(self) -> str:
-        """What labels from Python are."""
+        """Describes the labels that Python passes."""
         return f"whole numbers from 0 to {self.max}"
 
 
@@ -109,11 +109,11 @@ class SeveralTarget:
         return len(self.names)
 
     def describe(self) -> str:
-        """In words."""
+        """Describes the target in words."""
         return f"any of {len(self.names)} names"
 
     def describe_labels(self) -> str:
-        """What labels from Python are."""
+        """Describes the labels that Python passes."""
         return f"an array (N, {len(self.names)}) of 0 and 1"
 
 
@@ -132,25 +132,25 @@ class TokenTarget:
         return self.vocabulary
 
     def describe(self) -> str:
-        """In words."""
+        """Describes the target in words."""
         return "the next token"
 
     def describe_labels(self) -> str:
-        """What labels from Python are."""
+        """Describes the labels that Python passes."""
         return "the number of learned tokens of each record, from 1 on"
 
 
 NEXT_TOKEN = TokenTarget(0)
-"""What a source alone says with `label: next_token`; how many tokens there are, the step `sequences` says."""
+"""Target of a source with `label: next_token`; the step `sequences` states the number of tokens."""
 
 
 def name_classes(target: ClassTarget | SeveralTarget) -> tuple[str, ...]:
-    """The names of the classes, or of what may apply; numbers where classes have none."""
+    """Returns the names of the classes, or of what may apply; numbers where classes have none."""
     if target.names is None:
         return tuple(map(str, range(target.outputs)))
     return target.names
 
 
 LabelTarget = ClassTarget | NumberTarget | CountTarget | SeveralTarget
-"""What columns or arrays of labels hold."""
+"""Targets that columns or arrays of labels can hold."""
 Target = LabelTarget | TokenTarget

@@ -12,7 +12,7 @@ from dprecipe.data.pattern_cost import count_steps
 
 MAX_STEPS = 40_000
 MAX_GROWTH = 4096
-"""How many times longer replacements may make a text, one after the other."""
+"""Factor by which replacements, applied one after the other, may lengthen a text."""
 
 
 def take_long(node: object) -> bool:
@@ -28,7 +28,7 @@ def take_long(node: object) -> bool:
 
 
 def list_patterns(node: object) -> Iterator[str]:
-    """The regular expressions of a tokeniser's file."""
+    """Yields the regular expressions of a tokeniser's file."""
     if isinstance(node, dict):
         own = node.get("Regex")
         if isinstance(own, str):
@@ -41,8 +41,9 @@ def list_patterns(node: object) -> Iterator[str]:
 
 
 def grows_texts(node: object) -> bool:
-    """Whether replacements of a tokeniser's file, one after the other, may make a text more than `MAX_GROWTH` times
-    longer: each of forty may double it."""
+    """Returns True if a tokeniser's replacements may make a text more than `MAX_GROWTH` times longer.
+
+    They are applied one after the other: each of forty may double it."""
     growth = 1.0
     for pattern, content in _list_replacements(node):
         literal = pattern.get("String") if isinstance(pattern, dict) else None

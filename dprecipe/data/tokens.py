@@ -29,10 +29,10 @@ PADDING_WORDS = ("[PAD]", "<pad>", "<|pad|>", "<|padding|>")
 
 
 class Tokens(Protocol):
-    """What turns texts into tokens."""
+    """Tokeniser: turns texts into tokens."""
 
     def write(self, texts: Sequence[str], features: NDArray[np.float32]) -> None:
-        """Write the first tokens of each text, and padding after the last, into `features` (N, length)."""
+        """Writes the first tokens of each text, and padding after the last, into `features` (N, length)."""
 
 
 @final
@@ -71,7 +71,7 @@ class LibraryTokens:
 
 
 def open_tokens(step: Tokenize, root: Path) -> Tokens:
-    """What makes the tokens of a step. `root`: the data root.
+    """Opens the tokeniser of a step. `root`: the data root.
 
     Raises:
         DataFault, UsageFault: see `load_tokenizer`.
@@ -82,8 +82,8 @@ def open_tokens(step: Tokenize, root: Path) -> Tokens:
 
 
 def check_form(content: bytes) -> None:
-    """Check that a file may be a tokeniser, without the library: a mapping in JSON with a model, of a bounded size, and
-    without patterns that may take long, or replacements that make texts far longer (`token_patterns`).
+    """Checks that a file may be a tokeniser, without the library: a mapping in JSON with a model, of a bounded size,
+    and without patterns that may take long, or replacements that make texts far longer (`token_patterns`).
 
     Raises:
         ValueError: it is none.
@@ -109,7 +109,7 @@ def check_form(content: bytes) -> None:
 
 
 def load_tokenizer(path: Path, declared: TokenizerFile, length: int) -> LibraryTokens:
-    """The tokeniser of a file, for texts of at most `length` tokens.
+    """Returns the tokeniser of a file, for texts of at most `length` tokens.
 
     Raises:
         DataFault, UsageFault: as `read_tokenizer`.
@@ -121,7 +121,7 @@ def load_tokenizer(path: Path, declared: TokenizerFile, length: int) -> LibraryT
 
 
 def read_tokenizer(path: Path, declared: TokenizerFile) -> tuple[Any, bytes]:
-    """The library's tokeniser of a file, which neither cuts nor pads, and the content of the file.
+    """Returns the library's tokeniser of a file, which neither cuts nor pads, and the content of the file.
 
     Raises:
         UsageFault: the library is not installed.
@@ -174,7 +174,7 @@ def _check_tokens(tokenizer: Any, declared: TokenizerFile, name: str) -> None:
 
 
 def _check_added(tokenizer: Any, declared: TokenizerFile, length: int, name: str) -> None:
-    """Check the tokens that are added to each text, which the file names apart from its vocabulary."""
+    """Checks the tokens that are added to each text, which the file names apart from its vocabulary."""
     added = encode_texts(tokenizer, [""], name)[0].ids
     if max(added, default=0) >= declared.vocabulary:
         raise DataFault(
@@ -189,7 +189,8 @@ def _check_added(tokenizer: Any, declared: TokenizerFile, length: int, name: str
 
 
 def encode_texts(tokenizer: Any, texts: list[str], name: str, special: bool = True) -> Sequence[Any]:
-    """The library's encodings of texts; `special`: with the tokens that the tokeniser of file `name` adds to each.
+    """Returns the library's encodings of texts; `special`: with the tokens that the tokeniser of file `name` adds to
+    each.
 
     Raises:
         DataFault: it fails on a text.
@@ -201,7 +202,7 @@ def encode_texts(tokenizer: Any, texts: list[str], name: str, special: bool = Tr
 
 
 def decode_tokens(tokenizer: Any, tokens: Sequence[int], name: str) -> str:
-    """The text of tokens, without the special ones among them.
+    """Returns the text of tokens, without the special ones among them.
 
     Raises:
         DataFault: the tokeniser of file `name` fails on them.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Identities:
-    """What identifies each of N records permanently, whatever happens to other records.
+    """Permanent identities of N records, which do not change with other records.
 
     `names` are the distinct identities: texts, or the records' numbers in their source. `numbers` are int64 (N,):
     record i has the identity `names[numbers[i]]`, and `names[i]` where they are None. Records with the same identity
@@ -27,12 +27,12 @@ class Identities:
         return np.arange(len(self.names)) if self.numbers is None else self.numbers
 
     def texts(self) -> Iterator[str]:
-        """The distinct identities as text, in order; numbers in decimal digits."""
+        """Yields the distinct identities as text, in order; numbers in decimal digits."""
         return map(str, self.names)
 
     @staticmethod
     def numbered(count: int, first: int = 0) -> Identities:
-        """`count` records, identified by their numbers from `first` on."""
+        """Returns the identities of `count` records, identified by their numbers from `first` on."""
         return Identities(range(first, first + count), None)
 
     @staticmethod

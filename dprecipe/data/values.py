@@ -29,7 +29,7 @@ Values: TypeAlias = "Sequence[Value] | Numbers"
 
 @final
 class CodedTexts(Sequence["str | None"]):
-    """Texts of which many are equal: the different ones, and the place of each row's among them, (N,); -1: missing."""
+    """Texts with many repetitions: the different ones, and the place of each row's among them, (N,); -1: missing."""
 
     def __init__(self, distinct: Sequence[str], codes: NDArray[np.int64]) -> None:
         self.distinct, self.codes = distinct, codes
@@ -48,7 +48,7 @@ class CodedTexts(Sequence["str | None"]):
         return None if code < 0 else self.distinct[code]
 
     def decode(self, distinct: Sequence[T], missing: T) -> list[T]:
-        """What each row's text stands for, given what the different ones do."""
+        """Returns the value of each row's text, given the values of the different texts."""
         all_of = [*distinct, missing]  # the last one is where -1 leads
         return [all_of[code] for code in self.codes.tolist()]
 
@@ -59,7 +59,7 @@ MAX_WORD = 64
 
 
 def as_list(values: Values) -> Sequence[Value]:
-    """The values as Python's."""
+    """Returns the values as Python's."""
     if isinstance(values, np.ma.MaskedArray):
         listed: list[Value] = values.tolist()
         return listed
@@ -69,7 +69,7 @@ def as_list(values: Values) -> Sequence[Value]:
 
 
 def select_rows(values: Values, rows: Sequence[int]) -> Values:
-    """The values of some rows."""
+    """Returns the values of some rows."""
     if isinstance(values, np.ma.MaskedArray):
         chosen: Numbers = values[list(rows)]
         return chosen
@@ -79,7 +79,7 @@ def select_rows(values: Values, rows: Sequence[int]) -> Values:
 
 
 def value_at(values: Values, row: int) -> Value:
-    """One value as Python's."""
+    """Returns one value as Python's."""
     return as_list(values[row : row + 1])[0]
 
 
@@ -111,7 +111,7 @@ def _parse_texts(values: Sequence[Value]) -> NDArray[np.float64]:
 
 
 def parse_number(value: Value) -> float | None:
-    """The finite number that a value is; None if it is none."""
+    """Returns the finite number that a value is; None if it is none."""
     if isinstance(value, str):
         if "_" in value:  # Python's digit grouping is no number in a file
             return None
@@ -130,7 +130,7 @@ def parse_number(value: Value) -> float | None:
 
 
 def parse_integer(value: Value) -> int | None:
-    """The integer from 0 on that a value is, in at most 18 digits if it is a text; None if it is none."""
+    """Returns the integer from 0 on that a value is, in at most 18 digits if it is a text; None if it is none."""
     if isinstance(value, int):  # true and false are 1 and 0
         return int(value)
     if isinstance(value, str):
@@ -140,14 +140,14 @@ def parse_integer(value: Value) -> int | None:
 
 
 def text_of(value: Value) -> str:
-    """A value as the text that categories, labels and units are compared by (`dprecipe.text.spelling`)."""
+    """Returns a value as the text that categories, labels and units are compared by (`dprecipe.text.spelling`)."""
     if value is None:
         return ""
     return normalise_text(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
 
 
 def texts_of(values: Values) -> list[str]:
-    """`text_of` each value."""
+    """Returns `text_of` of each value."""
     if isinstance(values, CodedTexts):
         return values.decode(normalise_texts(values.distinct), "")
     listed = as_list(values)
@@ -157,7 +157,7 @@ def texts_of(values: Values) -> list[str]:
 
 
 def parse_integers(values: Values) -> list[int | None]:
-    """`parse_integer` of each value."""
+    """Returns `parse_integer` of each value."""
     listed = as_list(values)
     found = {value: parse_integer(value) for value in set(listed)}  # equal values are equal integers
     return [found[value] for value in listed]
@@ -174,13 +174,13 @@ def whole_numbers(values: Values, end: int) -> NDArray[np.int64] | None:
 
 
 def look_up(texts: Sequence[str], numbers: Mapping[str, T], default: T) -> list[T]:
-    """What each text stands for; each different text is looked up once."""
+    """Looks up the value of each text; each different text once."""
     found = {text: numbers.get(text, default) for text in set(texts)}
     return [found[text] for text in texts]
 
 
 def number_texts(values: Values, numbers: Mapping[str, int], default: int) -> NDArray[np.int64]:
-    """`look_up` of each value's text, (N,)."""
+    """Returns `look_up` of each value's text, (N,)."""
     if isinstance(values, CodedTexts):
         distinct = [numbers.get(text, default) for text in normalise_texts(values.distinct)]
         return np.array([*distinct, numbers.get("", default)], np.int64)[values.codes]
@@ -188,13 +188,13 @@ def number_texts(values: Values, numbers: Mapping[str, int], default: int) -> ND
 
 
 def map_texts(texts: Sequence[str], parse: Callable[[str], T]) -> list[T]:
-    """What each text is parsed to; each different text is parsed once."""
+    """Parses each text; each different text once."""
     found = {text: parse(text) for text in set(texts)}
     return [found[text] for text in texts]
 
 
 def hash_bucket(token: str, buckets: int) -> int:
-    """The bucket of a token: BLAKE2b of its UTF-8, the same on every machine and in every version."""
+    """Returns the bucket of a token: BLAKE2b of its UTF-8, the same on every machine and in every version."""
     return (_hash_word(token) if len(token) <= MAX_WORD else _hash_text(token)) % buckets
 
 

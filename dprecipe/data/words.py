@@ -24,7 +24,7 @@ DELIMITERS = {";": "a semicolon", "\t": "a tab", "|": "a bar", ",": "a comma"}
 
 
 def describe_text(text: str, column: Quantity) -> tuple[str, str]:
-    """What is wrong with a text that should be a number, and the remedy."""
+    """Describes what is wrong with a text that should be a number, and the remedy."""
     if re.match(r"[<>≤≥]=?\s*[0-9]", text):
         low, high = write_number(column.min), write_number(column.max)
         return (
@@ -41,7 +41,7 @@ def describe_text(text: str, column: Quantity) -> tuple[str, str]:
 
 
 def wrong_format_fault(file: DataFile, start: bytes, expected: str) -> DataFault | None:
-    """The fault for a file that begins like one of another format; None if it does not."""
+    """Returns the fault for a file that begins like one of another format; None if it does not."""
     kinds = {
         b"\xd0\xcf\x11\xe0": ("an Excel workbook (.xls)", "save it as CSV (UTF-8)"),
         b"PK\x03\x04": ("an Excel workbook (.xlsx) or another zip archive", "save it as CSV (UTF-8)"),
@@ -60,7 +60,7 @@ def wrong_format_fault(file: DataFile, start: bytes, expected: str) -> DataFault
 
 
 def plain_name(name: str) -> str:
-    """A column's name in lower case, without blanks and punctuation."""
+    """Returns a column's name in lower case, without blanks and punctuation."""
     return re.sub(r"[\W_]+", "", name).casefold()
 
 
@@ -83,12 +83,13 @@ class Header:
         return places
 
     def places(self, name: str) -> Sequence[int]:
-        """Where a name stands; at several places if it is there more than once."""
+        """Returns the places where a name stands; several if it is there more than once."""
         return self._by_name.get(normalise_text(name), ())
 
     def nearest(self, name: str) -> str | None:
-        """The name that was meant, if one is nearly equal. Among very many or very long names, only one that differs
-        in nothing but capitals and punctuation."""
+        """Returns the name that was meant, if one is nearly equal. Among very many or very long names, only one that
+        differs in nothing but capitals and punctuation.
+        """
         form = plain_name(name)
         if form in self._by_form:
             return self._by_form[form]
@@ -100,7 +101,7 @@ class Header:
 
 
 def find_delimiter(line: Sequence[str], names: Sequence[str], delimiter: str) -> str | None:
-    """The delimiter with which a first line without any declared name contains one; None if there is none."""
+    """Returns the delimiter with which a first line without any declared name contains one; None if there is none."""
     whole, expected = delimiter.join(line), {plain_name(name) for name in names}
     for other in DELIMITERS:
         if other != delimiter and expected & {plain_name(part.strip('"')) for part in whole.split(other)}:
@@ -109,8 +110,8 @@ def find_delimiter(line: Sequence[str], names: Sequence[str], delimiter: str) ->
 
 
 def find_columns(names: tuple[str, ...], present: list[str], file: DataFile, are_names: bool = True) -> dict[str, str]:
-    """The names that the file has for the columns that are read. `are_names`: they are no fields of a record, as the
-    first line of a CSV file without a header would be; otherwise a message names only a nearly equal one.
+    """Returns the names that the file has for the columns that are read. `are_names`: they are no fields of a record,
+    as the first line of a CSV file without a header would be; otherwise a message names only a nearly equal one.
 
     Raises:
         DataFault: a column is not there, or more than once.

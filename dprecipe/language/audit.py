@@ -16,19 +16,19 @@ DEFAULT_STEPS = 10_000
 DEFAULT_RELEASES = 2_000
 CONFIDENCE = 0.95
 MIN_CONFIDENCE = 0.8
-"""With less a sound run might be refuted, and lose its release, as often as not."""
+"""Least confidence: with less, a sound run might be refuted, and lose its release, as often as not."""
 Confidence = Annotated[Fraction, Field(ge=MIN_CONFIDENCE)]
 
 
 class AuditBlock(Block):
-    """What is tried against the program before its first private record; it can show a fault, never its absence."""
+    """Attack on the program before its first private record; it can show a fault, never its absence."""
 
     program: bool = Field(True, description="sums, noise, batches and the ledger of the program, on synthetic records")
     steps: Annotated[PositiveInt, Field(ge=MIN_STEPS, le=MAX_STEPS)] | None = Field(
-        None, description="so many steps with a synthetic canary in or out, by a coin: a lower bound of μ"
+        None, description="this many steps with a synthetic canary in or out, by a coin: a lower bound of μ"
     )
     releases: Annotated[PositiveInt, Field(ge=MIN_RELEASES, le=MAX_RELEASES)] | None = Field(
-        None, description="so many small whole runs on synthetic records, of mechanisms whose steps are hidden"
+        None, description="this many small whole runs on synthetic records, of mechanisms whose steps are hidden"
     )
     canaries: Annotated[int, Field(ge=MIN_CANARIES, le=MAX_CANARIES)] | None = Field(
         None,

@@ -37,7 +37,7 @@ class SparseBlock(Block):
 
     @model_serializer(mode="wrap")
     def leave_out_none(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The keys that are written."""
+        """Returns the keys that are written."""
         names = self.left_out
         written = serialize(self).items()
         return {name: v for name, v in written if v is not None or (names is not None and name not in names)}
@@ -57,7 +57,7 @@ NAMES_ALIKE: Final = "names_alike"
 
 
 def word_form(value: Any) -> str:
-    """The tag of a value that may be a word, a number or a block; a union so tagged reports one branch."""
+    """Returns the tag of a value that may be a word, a number or a block; a union so tagged reports one branch."""
     if isinstance(value, str):
         return "word"
     return "block" if isinstance(value, Mapping | BaseModel) else "number"

@@ -57,12 +57,12 @@ class InsecureRandomness(Block):
 
 
 class Runtime(Block):
-    """Where it runs. Nothing here can change what is spent, so it is outside the plan digest."""
+    """Device and options of the run. Nothing here can change what is spent, so it is outside the plan digest."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal[32, "bf16"] = Field(
         32,
-        description="of the forward and backward pass: single, or `bf16` where torch mixes it in; "
+        description="precision of the forward and backward pass: single, or `bf16` where torch mixes it in; "
         "not every mechanism takes it",
     )
     compile: Literal["auto", True, False] = Field(
@@ -76,7 +76,7 @@ class Runtime(Block):
         "not every mechanism takes it",
     )
     processes: PositiveInt = Field(
-        1, description="of this machine that run it together, one a GPU; not every mechanism takes it"
+        1, description="processes on this machine that run it together, one a GPU; not every mechanism takes it"
     )
     sharding: Literal["none", "optimizer", "parameters"] = Field(
         "none",
@@ -84,7 +84,7 @@ class Runtime(Block):
         "`parameters`: the model's weights, too; not every mechanism takes it",
     )
     seed: NonNegativeInt = Field(
-        0, description="of the model's initial weights; never of sampling, augmentation or noise"
+        0, description="seed of the model's initial weights; never of sampling, augmentation or noise"
     )
     checkpoint_seconds: PositiveFloat = Field(30.0, description="longest time between resumable checkpoints")
     recompute: bool = Field(
@@ -112,17 +112,17 @@ class Runtime(Block):
 
 
 Reason = Annotated[str, Field(min_length=1, max_length=300)]
-"""Why a warning is accepted: one line, for the certificate."""
+"""Reason why a warning is accepted: one line, for the certificate."""
 
 
 class Sign(Block):
-    """Who signs the certificate."""
+    """Signer of the certificate."""
 
     key: Text = Field(description="path of an Ed25519 private key (PEM), relative to the recipe")
 
 
 class Release(SparseBlock):
-    """What is published, and who signs it."""
+    """Published parts of a run, and their signer."""
 
     left_out = ("statement", "weights")
 

@@ -22,7 +22,7 @@ class LoggerBlock(Block):
     """A logger."""
 
     networked: ClassVar[bool] = False
-    """Whether it sends values to another machine."""
+    """True if it sends values to another machine."""
     modules: ClassVar[tuple[str, ...]] = ()
     """Modules that it needs: one of them. The first is that of this package's extra."""
 

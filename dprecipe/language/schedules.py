@@ -23,7 +23,7 @@ class Schedule(Block):
     epochs: PositiveFloat | None = Field(None, description="length; the whole run when left out")
 
     def at(self, step: int, steps: int) -> float:
-        """The value at a step, counted from 0, of a schedule that takes `steps` of them."""
+        """Returns the value at a step, counted from 0, of a schedule that takes `steps` of them."""
         last = steps - 1
         if step >= last:
             return self.to

@@ -1,6 +1,6 @@
-"""What only people know about a release: who answers for it, for whom it is, and why it costs what it costs.
+"""Statements that only people can make about a release: who answers for it, for whom it is, and why it costs this.
 
-All of it is declared. Nothing checks it, it changes neither cost nor claim, and whoever shows it says so.
+All of it is declared. Nothing checks it, it changes neither cost nor claim, and every report that shows it says so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Prose = Annotated[str, Field(min_length=1, max_length=4000)]
 
 
 class ReleaseStatement(SparseBlock):
-    """What the curator says of a release; every key is optional. Source of the keys: the fields of the OpenDP
+    """Statement of the curator about a release; every key is optional. Source of the keys: the fields of the OpenDP
     Deployments Registry, and the topics of NIST SP 800-226, that a program can't answer."""
 
     curators: Annotated[tuple[Line, ...], Field(min_length=1, max_length=20)] | None = Field(
@@ -30,7 +30,7 @@ class ReleaseStatement(SparseBlock):
     sector: Line | None = Field(None, description="such as Healthcare, Education, Government, Finance, Technology")
     published: date | None = Field(None, description="the day of publication; that of the run when left out")
     deployment_model: Literal["central", "federated"] | None = Field(
-        None, description="who holds the records: one curator, or several (the claim trusts whoever ran dprecipe)"
+        None, description="who holds the records: one curator, or several (the claim trusts the one who ran dprecipe)"
     )
     actors: Prose | None = Field(None, description="who takes part, and who has to trust whom")
     releases: Literal["one", "many"] | None = Field(None, description="of these data")
@@ -45,7 +45,7 @@ class ReleaseStatement(SparseBlock):
     )
 
     def list_rows(self) -> list[tuple[str, str]]:
-        """The statement in words: what each row is about, and the author's text on one line."""
+        """Returns the statement in words: what each row is about, and the author's text on one line."""
         return [(QUESTIONS[name], _write_value(value)) for name, value in self if value is not None]
 
 
@@ -67,16 +67,16 @@ QUESTIONS = {
     "sources": "to read more",
     "authors": "who states this",
 }
-"""What each key is about, as cards and reports say it."""
+"""Topic of each key, as cards and reports word it."""
 
 
 def join_lines(text: str) -> str:
-    """A text of several lines as one paragraph."""
+    """Returns a text of several lines as one paragraph."""
     return " ".join(text.split())
 
 
 def quote_words(text: str) -> str:
-    """The author's words as they stand beside the program's: in quotes that they can't end."""
+    """Returns the author's words as they stand beside the program's: in quotes that they can't end."""
     return json.dumps(join_lines(text), ensure_ascii=False)
 
 

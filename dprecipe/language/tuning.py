@@ -17,7 +17,7 @@ Value = float | int | str | bool
 
 
 class NegativeBinomialRunCount(Block):
-    """At least one run; the spread is set by `shape`."""
+    """Number of runs, at least one; the spread is set by `shape`."""
 
     kind: Literal["negative_binomial"]
     mean: Annotated[float, Field(gt=1, le=MAX_RUNS)] = Field(description="expected number of runs")
@@ -27,7 +27,7 @@ class NegativeBinomialRunCount(Block):
 
     @property
     def selection(self) -> tuple[str, float, float | None]:
-        """As the event writes it: (distribution, mean, shape)."""
+        """Selection as the event writes it: (distribution, mean, shape)."""
         return self.kind, float(self.mean), float(self.shape)
 
 
@@ -39,7 +39,7 @@ class PoissonRunCount(Block):
 
     @property
     def selection(self) -> tuple[str, float, float | None]:
-        """As the event writes it."""
+        """Selection as the event writes it."""
         return self.kind, float(self.mean), None
 
 
@@ -51,7 +51,7 @@ class FixedRunCount(Block):
 
     @property
     def selection(self) -> tuple[str, float, float | None]:
-        """As the event writes it."""
+        """Selection as the event writes it."""
         return self.kind, float(self.count), None
 
 
@@ -72,7 +72,7 @@ class Candidates(Block):
 
 
 class TuningScore(Block):
-    """What the runs are compared by: a score on public records, or a noisy one on private records."""
+    """Score that the runs are compared by: a score on public records, or a noisy one on private records."""
 
     metric: Literal["accuracy", "loss", "mean_absolute_error"]
     records: Literal["test"] = Field("test", description="`test`: data.test; private records take `noise_multiplier`")
@@ -89,7 +89,7 @@ class TuningScore(Block):
 
 
 class KeptRuns(Block):
-    """What becomes of the runs that are not chosen, where they are not deleted."""
+    """Runs that are kept although they are not chosen."""
 
     encrypt_to: Text = Field(description="file with a public key of age (age1…), whose private key is elsewhere")
 

@@ -6,5 +6,5 @@ from collections.abc import Sequence
 
 
 def join_with_or(parts: Sequence[str]) -> str:
-    """ "a, b or c"; nothing for nothing."""
+    """Returns "a, b or c"; nothing for nothing."""
     return ", ".join(parts[:-1]) + " or " + parts[-1] if len(parts) > 1 else "".join(parts)

@@ -15,7 +15,9 @@ from dprecipe.models.lora import LowRankLayer
 
 
 def adapter_state(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The adapters in a state of the module, by the names that PEFT gives them: A (rank, inputs), B (outputs, rank)."""
+    """Returns the adapters in a state of the module, by the names that PEFT gives them: A (rank, inputs), B (outputs,
+    rank).
+    """
     result = {}
     for name, layer in module.named_modules():
         if isinstance(layer, LowRankLayer):
@@ -25,7 +27,7 @@ def adapter_state(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, T
 
 
 def load_adapters(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put adapters into the module's own, which stand beside the base.
+    """Puts adapters into the module's own, which stand beside the base.
 
     Raises:
         DataFault: they are not those of the module.
@@ -44,7 +46,7 @@ def load_adapters(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_adapters(file: Path) -> dict[str, Tensor]:
-    """The tensors of an adapters file.
+    """Returns the tensors of an adapters file.
 
     Raises:
         DataFault: it can't be read.

@@ -46,8 +46,8 @@ def build(
     config: Config | None = None,
     max_length: int | None = None,
 ) -> nn.Module:
-    """The module: (B, *shape) float32 features to (B, outputs), which `models.outputs` interprets. `vocabulary`: how
-    many tokens there are, if it reads any; `config`: of a model of transformers; `max_length`: of a
+    """Returns the module: (B, *shape) float32 features to (B, outputs), which `models.outputs` interprets.
+    `vocabulary`: how many tokens there are, if it reads any; `config`: of a model of transformers; `max_length`: of a
     sequence, where a record has several.
 
     Trees are not grown yet: one leaf, for which all classes are alike, until `load_state_dict` gives them their own.

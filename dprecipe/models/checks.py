@@ -34,7 +34,7 @@ WEIGHTS = ".safetensors"
 
 
 def check_data(model: Model, facts: DataFacts) -> list[Finding]:
-    """Why this model can't read these features or learn these labels (R25x), with paths but without places."""
+    """Explains why this model can't read these features or learn these labels (R25x), with paths but without places."""
     prior = find_unusable_prior(model, facts) if isinstance(model, Pretrained) else ()
     findings = [*_labels(model, facts), *_features(model, facts), *_start(model), *prior]
     return findings or list(_layers(model, facts))
@@ -113,7 +113,7 @@ def _features(model: Model, facts: DataFacts) -> list[Finding]:
 
 
 def _next_tokens(model: Model, facts: DataFacts) -> Iterator[Finding]:
-    """The next token of a text is learned by decoders, and decoders learn nothing else."""
+    """Yields a finding where a model that is no decoder learns next tokens, or a decoder learns anything else."""
     if not isinstance(model, CausalLm):
         yield Finding(
             "R255",
@@ -133,7 +133,9 @@ def _next_tokens(model: Model, facts: DataFacts) -> Iterator[Finding]:
 
 
 def _quantities(model: Model) -> Iterator[Finding]:
-    """Token numbers are names: their order has no meaning."""
+    """Yields a finding where a model reads token numbers as quantities: they are names, and their order has no
+    meaning.
+    """
     yield Finding(
         "R255",
         f"a {model.kind} would read token numbers as quantities",
@@ -143,7 +145,7 @@ def _quantities(model: Model) -> Iterator[Finding]:
 
 
 def _numbered(model: Transformers, facts: DataFacts) -> Iterator[Finding]:
-    """The features of a `transformers` model are tokens of its own vocabulary."""
+    """Yields a finding where a `transformers` model's features are not tokens of its own vocabulary."""
     if len(facts.shape) != 1 or (facts.vocabulary is not None and facts.tokenizer is None):
         subject = "×".join(map(str, facts.shape)) if facts.vocabulary is None else "hashed words, which are not in it"
         yield Finding(
@@ -249,7 +251,9 @@ def _start(model: Model) -> Iterator[Finding]:
 
 
 def _layers(model: Model, facts: DataFacts) -> Iterator[Finding]:
-    """The layers that are trained are the network's. Those of other libraries are known once they are built."""
+    """Yields findings for trained layers that the network does not have. Those of other libraries are known once
+    they are built.
+    """
     if not isinstance(model, Pretrained) or not isinstance(model.train, TrainedLayers):
         return
     shapes = layer_shapes(model, facts.shape, facts.outputs, facts.vocabulary)

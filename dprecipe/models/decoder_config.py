@@ -34,8 +34,8 @@ WINDOW_SWITCH_READ = frozenset({"max_window_layers", "layer_types"})
 
 
 def check_decoder_config(content: Mapping[str, Any]) -> Config:
-    """The part that is used, flat and in a fixed order; a result comes back as it is. Dropout is left out: the noise of
-    private training is enough, and a draw that records share would couple them.
+    """Returns the part that is used, flat and in a fixed order; a result comes back as it is. Dropout is left out: the
+    noise of private training is enough, and a draw that records share would couple them.
 
     Raises:
         DataFault: another family, code, quantised weights, a value out of its range, or an entry that could change what
@@ -89,7 +89,7 @@ def check_decoder_config(content: Mapping[str, Any]) -> Config:
 
 
 def _rename(content: Mapping[str, Any], family: Family) -> dict[str, Any]:
-    """The entries by their names here: the library takes both."""
+    """Returns the entries by their names here: the library takes both."""
     result: dict[str, Any] = {}
     own_names = {theirs: own for own, theirs in family.names.items()}
     for name, value in content.items():
@@ -101,7 +101,7 @@ def _rename(content: Mapping[str, Any], family: Family) -> dict[str, Any]:
 
 
 def _list_read(family: Family) -> frozenset[str]:
-    """The names, as they are here, of what is read of a family's configuration."""
+    """Returns the names, as they are here, of what is read of a family's configuration."""
     names = {"model_type", *SIZES, "intermediate_size", "hidden_act", "norm_eps", "tie_word_embeddings", *family.flags}
     if family.is_grouped:
         names.add("num_key_value_heads")
@@ -119,7 +119,7 @@ def _list_read(family: Family) -> frozenset[str]:
 
 
 def _window(content: Mapping[str, Any], family: Family, layers: int) -> dict[str, int | bool]:
-    """How many places back attention looks, in layers from which on; nothing if it looks to the first place."""
+    """Reads how many places back attention looks, and from which layer on; empty if it looks to the first place."""
     window, switch = content.get("sliding_window", family.window), content.get("use_sliding_window")
     if switch not in (None, True, False):
         raise _strange("use_sliding_window", switch)
@@ -137,7 +137,9 @@ def _window(content: Mapping[str, Any], family: Family, layers: int) -> dict[str
 
 
 def _rope(content: Mapping[str, Any], family: Family, kind: str, head: int) -> dict[str, str | int | float | bool]:
-    """Rotary positions of heads of this width: the base, the share that is rotated, and the numbers of a scaling."""
+    """Returns rotary positions of heads of this width: the base, the share that is rotated, and the numbers of a
+    scaling.
+    """
     blocks = [content[name] for name in ("rope_scaling", "rope_parameters") if content.get(name)]
     if blocks[1:] not in ([], blocks[:1]):
         raise _double("rope_scaling", "rope_parameters")
@@ -174,7 +176,9 @@ def _rope(content: Mapping[str, Any], family: Family, kind: str, head: int) -> d
 
 
 def library_config(config: Config) -> dict[str, Any]:
-    """The same as the library's own: what `config.json` of a checkpoint says, and arguments of its configuration."""
+    """Returns the same as the library's own: what `config.json` of a checkpoint says, and arguments of its
+    configuration.
+    """
     kind = str(config["model_type"])
     family = FAMILIES[kind]
     named: dict[str, Any] = {

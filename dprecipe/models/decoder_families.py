@@ -12,8 +12,9 @@ from dprecipe.faults import DataFault
 @final
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What the library's configuration and model of a family have. Numbers are those of the library where
-    `config.json` does not say."""
+    """Family of decoders: properties of the library's configuration and model.
+
+    Numbers are the library's defaults where `config.json` states none."""
 
     architecture: str
     """The class of the library."""
@@ -22,7 +23,7 @@ class Family:
     head: str = "lm_head"
     """The layer of the head, as checkpoints name it."""
     tied: bool = False
-    """Whether the head is the embedding."""
+    """True if the head is the embedding."""
     flags: Mapping[str, bool] = field(default_factory=dict)
     fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     """Entries of its own that are supported with these values alone."""
@@ -34,7 +35,7 @@ class Family:
     is_grouped: bool = True
     """Several heads may share keys and values (`num_key_value_heads`)."""
     groups: int | None = None
-    """None: as many as there are heads."""
+    """Number of groups; None for as many as there are heads."""
     has_head_dim: bool = True
     """The width of a head may be another than the model's over the heads."""
     head_dim: int | None = None
@@ -125,7 +126,7 @@ EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepsee
 
 
 def find_family(kind: object) -> Family:
-    """The family of a `model_type`.
+    """Returns the family of a `model_type`.
 
     Raises:
         DataFault: it is none that is supported.

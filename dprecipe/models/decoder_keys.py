@@ -36,7 +36,7 @@ FOR_PROGRAMS = frozenset(
         ),
     }
 )
-"""How a program holds the model, and where it is from: the function is the same."""
+"""Keys of how a program holds the model, and of its origin: they do not change the function."""
 FOR_TOKENS = frozenset(
     {
         *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "prefix"),
@@ -61,7 +61,7 @@ FOR_OTHER_HEADS = frozenset(
         *("classifier_dropout", "classifier_dropout_prob"),
     }
 )
-"""Of models that classify."""
+"""Keys of models that classify."""
 DROPOUTS = frozenset(
     {
         *("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop"),
@@ -103,13 +103,13 @@ REASONS: Mapping[str, str] = {
     "layer_types": "its layers are of several kinds",
     "sliding_window": "its attention looks back some places only",
 }
-"""What entries of other families do that a family has no place for."""
+"""Effects of entries that other families have and this family cannot represent."""
 
 
 def check_keys(
     content: Mapping[str, Any], read: frozenset[str], fixed: Mapping[str, tuple[object, ...]], kind: str
 ) -> None:
-    """Check that nothing of a configuration is dropped that could change what the model computes. `read`: the names of
+    """Checks that nothing of a configuration is dropped that could change what the model computes. `read`: the names of
     what is read elsewhere; `fixed`: the family's own entries that have one value. An entry that is null says nothing.
 
     Raises:
@@ -126,7 +126,7 @@ def check_keys(
 
 
 def refuse_key(name: str, value: object, kind: str) -> DataFault:
-    """The fault of an entry that could change what the model computes."""
+    """Returns the fault of an entry that could change what the model computes."""
     reason = REASONS.get(name, "it may change what the model computes")
     return DataFault(
         f"the configuration's {str(name)[:60]!r} is {str(value)[:40]!r}, which a model of type {kind} has no place "

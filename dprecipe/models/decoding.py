@@ -22,7 +22,7 @@ MAX_TOKENS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen."""
+    """Choice of the next token."""
 
     max_tokens: int
     """New tokens of one continuation."""
@@ -45,18 +45,19 @@ class Decoder(Protocol):
     """A network that reads tokens one after another."""
 
     def __call__(self, tokens_BT: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        """Read `tokens_BT` behind those in `cache` (None: behind none); the logits (B, V) of the token that follows the
-        last, and the cache with all that was read."""
+        """Reads `tokens_BT` behind those in `cache` (None: behind none); the logits (B, V) of the token that follows
+        the last, and the cache with all that was read.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What was generated behind a prompt."""
+    """Text generated after a prompt."""
 
     tokens: tuple[int, ...]
-    """Without the one that ended it."""
+    """Tokens of the text, without the one that ended it."""
     has_ended: bool
-    """It ended by itself, and not because there was no room for more."""
+    """True if the text ended by itself, and not because it reached the limit."""
 
 
 def continue_tokens(
@@ -68,7 +69,7 @@ def continue_tokens(
     end: int | None = None,
     banned: Collection[int] = (),
 ) -> list[Continuation]:
-    """Generate `count` continuations of one prompt. `end`: the token that ends one; `banned`: tokens that are never
+    """Generates `count` continuations of one prompt. `end`: the token that ends one; `banned`: tokens that are never
     generated.
 
     Guarantees: they are a function of the decoder, the arguments and the state of `generator` on one machine.
@@ -99,7 +100,7 @@ def continue_tokens(
 
 
 def choose_tokens(logits_BV: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
-    """One token for each row of logits, (B,) int64. A logit of -inf is never chosen.
+    """Returns one token for each row of logits, (B,) int64. A logit of -inf is never chosen.
 
     Raises:
         DataFault: a logit is NaN or +inf, or all of a row are -inf.

@@ -31,7 +31,7 @@ _HOOKS_OF_PARAMETERS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 def is_draw_free(module: nn.Module) -> bool:
-    """Whether no call of the module, nor its backward pass, can draw a random number.
+    """Returns True if no call of the module, nor its backward pass, can draw a random number.
 
     Guarantees: True only if every submodule is of a type in `DRAW_FREE`, has all methods of its type, and neither it
     nor a parameter nor all modules have hooks. Everything else counts as drawing, whether it does or not.
@@ -44,6 +44,6 @@ def is_draw_free(module: nn.Module) -> bool:
 
 
 def _is_altered(layer: nn.Module) -> bool:
-    """Whether a layer has hooks, or methods other than those of its type."""
+    """Returns True if a layer has hooks, or methods other than those of its type."""
     own = any(callable(getattr(type(layer), name, None)) for name in vars(layer))
     return own or any(getattr(layer, hooks) for hooks in _HOOKS)

@@ -48,7 +48,7 @@ class ModelFile(Block):
     class_names: tuple[Text, ...] | None = None
     target: Range | None = Field(None, description="the declared range of a number to be predicted, in its own units")
     count: Count | None = Field(None, description="the declared largest count, where a count is predicted")
-    several: Several | None = Field(None, description="the names of which any may apply, in the order of the outputs")
+    several: Several | None = Field(None, description="the names, any of which may apply, in the order of the outputs")
     separator: Text | None = Field(None, description="between names that are written as one text; `;` when left out")
     columns: Columns | None = Field(None, description="of a table: raw features are rows")
     source_shape: Shape | None = Field(None, description="of an array: raw features as the source holds them")
@@ -64,13 +64,13 @@ class ModelFile(Block):
 
     @property
     def ready_steps(self) -> tuple[ReadyStep, ...]:
-        """The steps of preprocessing, with released constants in the place of paid steps."""
+        """The steps of preprocessing, with released constants instead of paid steps."""
         released = iter(self.stages or ())
         return tuple(next(released) if is_pending(step) else step for step in self.preprocess)
 
     @property
     def facts(self) -> DataFacts:
-        """What a model is built from and checked against."""
+        """Facts about the data that a model is built from and checked against."""
         own, tokens = tokenizer_file(self.preprocess), count_vocabulary(self.preprocess)
         sequences = sequences_step(self.preprocess)
         if sequences is not None:
@@ -91,9 +91,9 @@ def describe_file(
     stages: Sequence[StageConstants] = (),
     base: str | None = None,
 ) -> dict[str, Any]:
-    """The content of `model.json`, JSON types only. `model` is None for a module that came from Python; `config` is of
-    a model of transformers; `stages` are what paid steps have released; `base` is the digest of the weights that
-    released adapters belong to.
+    """Returns the content of `model.json`, JSON types only. `model` is None for a module that came from Python;
+    `config` is of a model of transformers; `stages` are what paid steps have released; `base` is the digest of the
+    weights that released adapters belong to.
     """
     public = describe_data(data)
     target = public.target
@@ -119,7 +119,7 @@ def describe_file(
 
 
 def parse_description(text: str | bytes) -> ModelFile:
-    """`model.json` as it was described.
+    """Parses `model.json` as it was described.
 
     Raises:
         DataFault: it is none.
@@ -154,13 +154,17 @@ def parse_description(text: str | bytes) -> ModelFile:
 
 
 def find_model_folder(folder: Path) -> Path:
-    """The folder of `model.json`: this one, or the `release/` that it holds, as a run's folder or an upload does."""
+    """Returns the folder of `model.json`: this one, or the `release/` that it holds, as a run's folder or an upload
+    does.
+    """
     inner = folder / "release"
     return inner if not (folder / "model.json").is_file() and (inner / "model.json").is_file() else folder
 
 
 def _find_misfit(file: ModelFile, shape: tuple[int, ...]) -> str | None:
-    """Why the constants can't be those of the paid steps; `shape` is that of features before the first step."""
+    """Explains why the constants can't be those of the paid steps; `shape` is that of features before the first
+    step.
+    """
     paid = [(index, step.operation) for index, step in enumerate(file.preprocess) if is_pending(step)]
     if len(paid) != len(file.stages or ()):
         return "there are not constants for each paid step"

@@ -17,16 +17,17 @@ from torch import Tensor
 DISTANT, SHIFT = 3.0, 1.0
 """Scale and mean of the records that replace others."""
 UNLEARNED = -100.0
-"""In the place of a label that is not learned."""
+"""Value that stands for a label that is not learned."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Form:
-    """`shape`: of one record's features. `fields`: the names of arrays that are stacked along its first axis.
+    """Form of a model's records.
 
-    `tokens`: None where features are quantities. Whole numbers are tokens: for each field (for all of a record, where
-    it has no fields) how many there are, 0 … tokens - 1, of which 0 is padding; 0 where nobody knows.
+    `shape`: of one record's features. `fields`: the names of arrays that are stacked along its first axis.
+    `tokens`: None where features are quantities. Whole numbers are tokens, 0 … tokens - 1, with 0 for padding: their
+    count for each field (for all of a record, where it has no fields); 0 where it is unknown.
     """
 
     shape: tuple[int, ...]
@@ -37,11 +38,11 @@ class Form:
 
     @staticmethod
     def of(shape: Sequence[int]) -> Form:
-        """Of quantities."""
+        """Returns the form of records that are quantities."""
         return Form(tuple(shape))
 
     def draw(self, count: int, generator: torch.Generator, *, distant: bool = False) -> Tensor:
-        """(count, *shape) float32: synthetic records, drawn one after the other. `distant`: far from the usual ones."""
+        """Draws synthetic records (count, *shape) float32, one after the other. `distant`: far from the usual ones."""
         if self.tokens is None:
             draws = torch.randn((count, *self.shape), generator=generator)
             return DISTANT * draws + SHIFT if distant else draws
@@ -56,7 +57,7 @@ class Form:
         return torch.stack(result, 1)
 
     def limited(self, values: Tensor) -> Tensor:
-        """(N, *shape): what is none of the tokens becomes the nearest one, and what is not finite 1."""
+        """Returns records (N, *shape) in which what is no token becomes the nearest one, and what is not finite 1."""
         values = values.nan_to_num(1.0, 1.0, 1.0)
         if not self.tokens or not any(self.tokens):
             return values
@@ -71,12 +72,12 @@ class Form:
 
 
 def _tokens(shape: tuple[int, ...], tokens: int, generator: torch.Generator) -> Tensor:
-    """Never padding alone: whole records of nothing are no usual ones."""
+    """Draws tokens, never padding alone: records of nothing but padding are not usual."""
     return torch.randint(1, max(2, tokens), shape, generator=generator) * _mask(shape, generator)
 
 
 def _learned(tokens_NL: Tensor, generator: torch.Generator) -> Tensor:
-    """The tokens behind a prompt, which every second record has; neither it nor padding is learned."""
+    """Returns the tokens behind a prompt, which every second record has; neither it nor padding is learned."""
     length = tokens_NL.shape[1]
     prompts_N1 = torch.randint(0, max(1, length // 2), (len(tokens_NL), 1), generator=generator)
     prompts_N1[1::2] = 0
@@ -85,7 +86,9 @@ def _learned(tokens_NL: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _mask(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """1 at the first places, 0 behind them; at least one place counts, and in every second record all do."""
+    """Draws masks: 1 at the first places, 0 behind them; at least one place counts, and in every second record all
+    do.
+    """
     if len(shape) < 2:
         return torch.ones(shape)
     length = shape[-1]

@@ -15,7 +15,7 @@ class PoolWindow:
     padding: int = 0
 
     def output(self, size: int) -> int:
-        """The length of the output along one axis; below 1 where the window does not fit."""
+        """Returns the length of the output along one axis; below 1 where the window does not fit."""
         return (size + 2 * self.padding - self.kernel) // self.stride + 1
 
 
@@ -34,7 +34,7 @@ CNN_WINDOWS: dict[str, tuple[PoolWindow, ...]] = {
 
 
 def length_after(windows: Sequence[PoolWindow], size: int) -> int:
-    """The length of one axis after all windows; 0 where one of them does not fit."""
+    """Returns the length of one axis after all windows; 0 where one of them does not fit."""
     for window in windows:
         size = window.output(size)
         if size < 1:
@@ -43,18 +43,18 @@ def length_after(windows: Sequence[PoolWindow], size: int) -> int:
 
 
 def smallest_size(preset: str) -> int:
-    """The smallest height (and width) of an image that the preset accepts."""
+    """Returns the smallest height (and width) of an image that the preset accepts."""
     return next(size for size in range(1, 1000) if length_after(CNN_WINDOWS[preset], size) > 0)
 
 
 GROUPS = 16
-"""Of the group normalisation of wide residual networks."""
+"""Groups in the group normalisation of wide residual networks."""
 MIN_WIDE_RESNET_SIZE = 4
 """Height and width of an image: the last stage sees a quarter of them, and a group is more than one number."""
 
 
 def block_channels(depth: int, width: int) -> list[tuple[int, int, int, bool]]:
-    """Of each block of a wide residual network: channels before and after, stride, and whether a stage begins."""
+    """Lists the blocks of a wide residual network: channels before and after, stride, and whether a stage begins."""
     blocks = []
     before = 16
     for stage, after in enumerate((16 * width, 32 * width, 64 * width)):

@@ -31,7 +31,7 @@ MAX_SIZE = 1 << 24
 
 
 def check_config(content: Mapping[str, Any]) -> Config:
-    """The part that is used, in a fixed order. Dropout is left out: the noise of private training is enough.
+    """Returns the part that is used, in a fixed order. Dropout is left out: the noise of private training is enough.
 
     Raises:
         DataFault: another family, or a value out of its range.

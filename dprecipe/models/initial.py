@@ -31,7 +31,7 @@ from dprecipe.priors.record import read_prior
 
 
 def start_from(model: Model, module: nn.Module, folder: Path, seed: int) -> InitialWeights | None:
-    """Load the weights that `model.init` names, relative to `folder`, and freeze what `model` does not train.
+    """Loads the weights that `model.init` names, relative to `folder`, and freezes what `model` does not train.
 
     `seed`: of adapters.
 
@@ -56,7 +56,7 @@ def start_from(model: Model, module: nn.Module, folder: Path, seed: int) -> Init
 
 
 def _find_trained(spec: TrainedLayers | Literal["head"], module: nn.Module) -> frozenset[str]:
-    """The names of the parameters that are trained.
+    """Returns the names of the parameters that are trained.
 
     Raises:
         DataFault: a name is that of no layer.
@@ -70,7 +70,7 @@ def _find_trained(spec: TrainedLayers | Literal["head"], module: nn.Module) -> f
 
 
 def _start(model: Pretrained, module: nn.Module, folder: Path, seed: int) -> InitialWeights:
-    """Take over weights that were learned elsewhere; adapters are put beside them where `model` has any."""
+    """Takes over weights that were learned elsewhere; adapters are put beside them where `model` has any."""
     head = head_of(module)
     if isinstance(model, Transformers | CausalLm):
         place = folder_of(model, folder)
@@ -92,7 +92,9 @@ def _start(model: Pretrained, module: nn.Module, folder: Path, seed: int) -> Ini
 
 
 def head_of(module: nn.Module) -> frozenset[str]:
-    """The names of the parameters of the last layer that has any, or of those behind an encoder or a decoder."""
+    """Returns the names of the parameters of the last layer that has any, or of those behind an encoder or a
+    decoder.
+    """
     if isinstance(module, SequenceClassifier | CausalLanguageModel):
         return module.head
     owner = [name.rpartition(".")[0] for name, _ in module.named_parameters()][-1]
@@ -100,7 +102,7 @@ def head_of(module: nn.Module) -> frozenset[str]:
 
 
 def load_initial(module: nn.Module, file: Path, head: frozenset[str]) -> InitialWeights:
-    """Load all tensors of a file. The `head` keeps its own weights if the file has none, or one of another shape.
+    """Loads all tensors of a file. The `head` keeps its own weights if the file has none, or one of another shape.
 
     Of a checkpoint of `transformers`, tensors of other tasks are ignored.
 
@@ -145,7 +147,10 @@ def load_initial(module: nn.Module, file: Path, head: frozenset[str]) -> Initial
 
 
 def _renamed(tensors: Mapping[str, Tensor], module: SequenceClassifier) -> dict[str, Tensor]:
-    """Those of a checkpoint of any task that the module has, by the module's names; half precision is widened."""
+    """Selects a checkpoint's tensors that the module has, by the module's names, and widens half precision.
+
+    The checkpoint may be of any task.
+    """
     expected, result = module.state_dict(), {}
     for name, tensor in tensors.items():
         modern = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

@@ -35,7 +35,7 @@ class WrittenText:
     text: str
     tokens: int
     has_ended: bool
-    """It ended by itself, and was not cut."""
+    """True if the text ended by itself, and was not cut."""
 
 
 @final
@@ -63,14 +63,14 @@ class LanguageModel:
         top_p: float = 1.0,
         seed: int = 0,
     ) -> list[str]:
-        """`count` texts behind a prompt: of a chat the assistant's answers to this message, of prompts and completions
-        the completion, else what goes on from it. `max_tokens` of each: what is left of the length of training when
-        None.
+        """Returns `count` texts behind a prompt: of a chat the assistant's answers to this message, of prompts and
+        completions the completion, else what goes on from it. `max_tokens` of each: what is left of the length of
+        training when None.
 
         Guarantees: the same release, arguments and machine give the same texts.
 
         Raises:
-            UsageFault: the prompt leaves no room for a token, there is nothing to start from, or a number is out of
+            UsageFault: no token fits after the prompt, there is nothing to start from, or a number is out of
                 its range.
             DataFault: the tokeniser has no token for a part of the prompt.
         """
@@ -85,7 +85,7 @@ class LanguageModel:
         return texts
 
     def begin(self, prompt: str) -> tuple[int, ...]:
-        """The tokens that a continuation of `prompt` goes on from.
+        """Returns the tokens that a continuation of `prompt` goes on from.
 
         Raises:
             UsageFault: they fill all places, or there are none.
@@ -108,13 +108,13 @@ class LanguageModel:
         return result
 
     def count_left(self, start: Sequence[int]) -> int:
-        """New tokens up to the length of training; one at least."""
+        """Returns new tokens up to the length of training; one at least."""
         return max(1, min(self.places, self.step.max_length) - len(start))
 
     def write(
         self, start: Sequence[int], count: int, sampling: Sampling, generator: torch.Generator
     ) -> list[WrittenText]:
-        """`count` continuations of tokens, at most as long as the places allow.
+        """Returns `count` continuations of tokens, at most as long as the places allow.
 
         Raises:
             DataFault: the weights give numbers that are not finite.
@@ -144,7 +144,7 @@ class LanguageModel:
 
 
 def check_seed(seed: int) -> int:
-    """The seed itself.
+    """Returns the seed itself.
 
     Raises:
         UsageFault: it is no whole number of 0 to 2^63 - 1.
@@ -155,7 +155,7 @@ def check_seed(seed: int) -> int:
 
 
 def find_sequences(file: ModelFile) -> Sequences:
-    """The step that makes the sequences of a language model.
+    """Returns the step that makes the sequences of a language model.
 
     Raises:
         DataFault: it is another kind of model.

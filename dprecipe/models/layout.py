@@ -52,7 +52,7 @@ _KERNELS = {
     "lenet-norm": (0, 2),
     "scattering": (1, 2),
 }
-"""Which of a preset's windows are the convolutions'."""
+"""Places of the convolutions among a preset's windows."""
 _DENSE: dict[str, tuple[tuple[int, int | None], ...]] = {
     "tempered-mnist": ((7, 32), (9, None)),
     "tempered-cifar": ((16, 128), (18, None)),
@@ -66,8 +66,8 @@ _NORMS = {"lenet-norm": ((2, 8), (6, 16), (10, 120))}
 
 
 def layer_shapes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> Shapes | None:
-    """All tensors of the built module's state, adapters merged, by name, layer by layer in their order in the module.
-    None for trees and for models of other libraries, whose tensors nobody knows before they are built or grown.
+    """Returns all tensors of the built module's state, adapters merged, by name, layer by layer in their order in the
+    module. None for trees and for models of other libraries, whose tensors are unknown until they are built or grown.
 
     `shape`: of one record's features; it has to pass `dprecipe.models.checks`. `classes` are the outputs: 1 of a
     number or a count. `vocabulary`: how many tokens there are, of a model of tokens.
@@ -96,8 +96,8 @@ def layer_shapes(model: Model, shape: tuple[int, ...], classes: int, vocabulary:
 
 
 def layer_sizes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> tuple[int, ...]:
-    """Trained weights and biases of each layer together, in the order of every flat gradient; none for trees, nor for
-    models of other libraries, whose sizes nobody knows before they are built. Adapters are layers of their own.
+    """Returns trained weights and biases of each layer together, in the order of every flat gradient; none for trees,
+    nor for models of other libraries, whose sizes are unknown until they are built. Adapters are layers of their own.
 
     Arguments as of `layer_shapes`.
     """
@@ -115,7 +115,7 @@ def layer_sizes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: 
 
 
 def trained_parameters(model: Model, names: Iterable[str]) -> frozenset[str]:
-    """Those of the model's tensors that are trained; adapters train the layers that they are merged into."""
+    """Returns the tensors of the model that are trained; adapters train the layers that they are merged into."""
     listed = list(names)
     if isinstance(model, Transformer) and model.lora is not None:
         layers, target = ("mix_in.weight", "mix_out.weight", "up.weight", "down.weight"), model.lora.target or ("*",)
@@ -133,7 +133,7 @@ def _all(parts: Iterable[Shapes]) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _layer(name: int | str, weight: tuple[int, ...]) -> Shapes:
-    """A layer with a weight, and a bias as long as its first axis."""
+    """Returns a layer with a weight, and a bias as long as its first axis."""
     return {f"{name}.weight": weight, f"{name}.bias": weight[:1]}
 
 

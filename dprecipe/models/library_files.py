@@ -1,8 +1,8 @@
 """The files by which other programs read a released language model: those of `transformers`, `peft` and what reads
 these (vLLM). No torch.
 
-All of them are functions of `model.json`, `tokenizer.json` and the names of the tensors, so whoever has those can write
-them again: `verify` does, and compares byte for byte.
+All of them are functions of `model.json`, `tokenizer.json` and the names of the tensors, so anyone who has those can
+write them again: `verify` does, and compares byte for byte.
 
 | file | of merged weights | of adapters |
 |---|---|---|
@@ -27,23 +27,25 @@ from dprecipe.models.schema import CausalLm
 
 WEIGHTS, ADAPTERS = "model.safetensors", "adapter_model.safetensors"
 METADATA = {"format": "pt"}
-"""What a weights file of a language model says of itself: older versions of `transformers` don't read one without."""
+"""Metadata of a language model's weights file: older versions of `transformers` read no file without it."""
 MERGED_FILES = frozenset({"config.json", "generation_config.json", "tokenizer_config.json"})
 ADAPTER_FILES = frozenset({"adapter_config.json", "tokenizer_config.json"})
 PREFIX, DOWN, UP = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
-"""How PEFT names the tensors of an adapter, around the name of its layer."""
+"""Parts of PEFT's names for the tensors of an adapter, around the name of its layer."""
 
 
 def list_library_files(model: object, *, adapters: bool) -> frozenset[str]:
-    """The names of the files that `render_library_files` makes for a model block; none but for a language model."""
+    """Returns the names of the files that `render_library_files` makes for a model block; none but for a language
+    model.
+    """
     if not isinstance(model, CausalLm):
         return frozenset()
     return ADAPTER_FILES if adapters else MERGED_FILES
 
 
 def render_library_files(file: ModelFile, tokenizer: bytes, tensors: Collection[str]) -> dict[str, bytes]:
-    """The files by name; none but for a language model. `tokenizer`: the content of `tokenizer.json`; `tensors`: the
-    names in the weights file.
+    """Returns the files by name; none but for a language model. `tokenizer`: the content of `tokenizer.json`;
+    `tensors`: the names in the weights file.
 
     Raises:
         DataFault: the tensors are no adapters, where `file` says that they are.
@@ -67,7 +69,7 @@ def render_library_files(file: ModelFile, tokenizer: bytes, tensors: Collection[
 
 
 def list_adapted_layers(tensors: Collection[str]) -> list[str]:
-    """The layers whose adapters these tensors are, sorted.
+    """Returns the layers whose adapters these tensors are, sorted.
 
     Raises:
         DataFault: they are no adapters, or one is missing.
@@ -84,7 +86,7 @@ def list_adapted_layers(tensors: Collection[str]) -> list[str]:
 
 
 def is_adapter(name: str, shapes: Mapping[str, tuple[int, ...]], rank: int) -> bool:
-    """Whether a tensor is half of an adapter of this rank, and the other half is there."""
+    """Returns True if a tensor is half of an adapter of this rank, and the other half is there."""
     half = next((part for part in (DOWN, UP) if name.startswith(PREFIX) and name.endswith(part)), None)
     if half is None or len(shapes[name]) != 2:
         return False
@@ -93,7 +95,7 @@ def is_adapter(name: str, shapes: Mapping[str, tuple[int, ...]], rank: int) -> b
 
 
 def name_weights(model: object, *, adapters: bool) -> tuple[str, Mapping[str, str] | None]:
-    """The name of a weights file, and the metadata in it."""
+    """Returns the name of a weights file, and the metadata in it."""
     return ADAPTERS if adapters else WEIGHTS, METADATA if isinstance(model, CausalLm) else None
 
 
@@ -122,7 +124,7 @@ def _describe_adapters(model: CausalLm, file: ModelFile, tensors: Collection[str
 
 
 def _describe_tokenizer(step: Sequences, content: bytes, file: ModelFile) -> dict[str, Any]:
-    """The special tokens are named where `tokenizer.json` itself says that they are special."""
+    """Names the special tokens where `tokenizer.json` itself says that they are special."""
     special = _read_special(content)
     own = {"bos_token": step.begin, "eos_token": step.end, "pad_token": step.tokenizer.padding}
     named = {name: special.get(number) for name, number in own.items()}
@@ -136,8 +138,9 @@ def _describe_tokenizer(step: Sequences, content: bytes, file: ModelFile) -> dic
 
 
 def _read_special(content: bytes) -> Mapping[int | None, str]:
-    """The special tokens of a tokeniser's file, by number. An entry that is none is left out: the library, which has
-    read the file, is the one to refuse it."""
+    """Returns the special tokens of a tokeniser's file, by number. An entry that is none is left out: the library,
+    which has read the file, is the one to refuse it.
+    """
     added = json.loads(content).get("added_tokens")
     found: dict[int | None, str] = {}
     for token in added if isinstance(added, list) else ():

@@ -33,7 +33,10 @@ Predicted: TypeAlias = (
     "NDArray[np.str_] | NDArray[np.object_] | NDArray[np.int64] | NDArray[np.float64] | NDArray[np.bool_]"
 )
 MAX_FIXED_NAME = 64
-"""Letters of a class name up to which an array of names has room for the longest of them in each row (4 bytes each)."""
+"""Longest class name, in letters, for which an array of names takes the longest name's width in each row.
+
+A letter takes 4 bytes.
+"""
 
 
 @final
@@ -53,7 +56,7 @@ class Released(nn.Module):
 
     @cached_property
     def tokens(self) -> Tokens | None:
-        """What makes the tokens of a tokeniser; None without one.
+        """Returns the tokeniser, opened; None if the model has none.
 
         Raises:
             DataFault, UsageFault: see `dprecipe.data.tokens.load_tokenizer`.
@@ -64,12 +67,13 @@ class Released(nn.Module):
         return load_tokenizer((self._folder or Path()) / TOKENIZER, step.tokenizer, step.length)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Prepared features (N, *shape) float32 to logits (N, classes) or (N, names); or to numbers or expected counts
-        (N, 1), in the units of the label."""
+        """Maps prepared features (N, *shape) float32 to logits (N, classes) or (N, names), or to numbers or expected
+        counts (N, 1), in the units of the label.
+        """
         return interpret_outputs(self.module(features), self.file.facts.target)
 
     def prepare(self, raw: object) -> Tensor:
-        """Raw records as the module sees them, (N, *shape) float32.
+        """Returns raw records as the module sees them, (N, *shape) float32.
 
         Raw are, for a table, a DataFrame (pandas, polars), an Arrow table, a mapping of columns, or rows (mappings of
         column name to value); else an array (N, …) in the source's layout (height, width, channels), bytes 0 … 255 or
@@ -89,17 +93,20 @@ class Released(nn.Module):
         return torch.from_numpy(np.concatenate(parts) if parts else empty)
 
     def predict(self, raw: object, batch_size: int = ROWS) -> Predicted:
-        """Of each raw record, (N,), the name of its most likely class (its number, where the recipe names none), or the
-        number or the expected count, in the label's units; where any of several names may apply, whether each does,
-        (N, names) truth values: whether its probability is above one half. `batch_size`: records in memory at once.
+        """Predicts the label of each raw record. `batch_size`: records in memory at once.
+
+        Returns, (N,): the name of the most likely class (its number, where the recipe names none), or the number or the
+        expected count, in the label's units. Where any of several names may apply, (N, names) truth values: True where
+        a name's probability is above one half.
 
         Warns and raises as `prepare`.
         """
         return self.decide(self._outputs(raw, batch_size))
 
     def predict_proba(self, raw: object, batch_size: int = ROWS) -> NDArray[np.float64]:
-        """Of each raw record its probabilities of the classes, (N, classes), in the order of `class_names`; where any
-        of several names may apply, the probability of each, (N, names), which do not add up to 1.
+        """Predicts the probabilities of the classes for each raw record, (N, classes), in the order of `class_names`.
+
+        Where any of several names may apply, it is the probability of each, (N, names), and they do not add up to 1.
 
         They are what the model computes, and not calibrated: noise in training tends to make them less certain or more
         so than the records warrant.
@@ -114,13 +121,13 @@ class Released(nn.Module):
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Of the classes, or of what may apply; None if there are none."""
+        """Names of the classes, or of what may apply; None if there are none."""
         target = self.file.facts.target
         return name_classes(target) if isinstance(target, SeveralTarget) else self.file.class_names
 
     @ignoring_warnings()
     def outputs(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
-        """What the module gives for prepared features, (N, outputs), on its own device."""
+        """Returns the module's outputs for prepared features, (N, outputs), computed on its own device."""
         first = next(self.module.parameters(), None)
         device = first.device if first is not None else next((b.device for b in self.module.buffers()), None)
         with torch.no_grad():
@@ -129,7 +136,7 @@ class Released(nn.Module):
         return numbers
 
     def decide(self, outputs: NDArray[np.float64]) -> Predicted:
-        """What `predict` returns of outputs."""
+        """Returns what `predict` makes of outputs."""
         target = self.file.facts.target
         if isinstance(target, SeveralTarget):
             applies: NDArray[np.bool_] = outputs > 0
@@ -144,7 +151,7 @@ class Released(nn.Module):
         return names
 
     def check_probabilities(self) -> None:
-        """Check that the model has probabilities.
+        """Checks that the model has probabilities.
 
         Raises:
             DataFault: it has none, and why.
@@ -154,7 +161,7 @@ class Released(nn.Module):
             raise DataFault(reason, "use predict")
 
     def probabilities(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What `predict_proba` returns of outputs."""
+        """Returns what `predict_proba` makes of outputs."""
         if isinstance(self.file.facts.target, SeveralTarget):
             chances: NDArray[np.float64] = 0.5 * (1 + np.tanh(outputs / 2))  # never overflows
             return chances
@@ -173,7 +180,7 @@ class Released(nn.Module):
 
 
 def warn_of_undeclared(preparation: Preparation, stacklevel: int) -> None:
-    """Warn once of values of new records that count otherwise than they are written."""
+    """Warns once of values of new records that count otherwise than they are written."""
     found = preparation.describe_undeclared()
     if found:
         warnings.warn(
@@ -184,7 +191,7 @@ def warn_of_undeclared(preparation: Preparation, stacklevel: int) -> None:
 
 
 def explain_no_probabilities(file: ModelFile) -> str | None:
-    """Why a model has no probabilities of classes; None if it has."""
+    """Explains why a model has no probabilities of classes; None if it has."""
     target = file.facts.target
     if not target.is_choice:
         return f"the model predicts {target.describe()}, and there are no classes to have probabilities"
@@ -194,7 +201,7 @@ def explain_no_probabilities(file: ModelFile) -> str | None:
 
 
 def load(release: str | Path, module: nn.Module | None = None) -> Released:
-    """The module of a release folder, with its weights; also of a folder that holds one, as `release/`.
+    """Returns the module of a release folder, with its weights; also of a folder that holds one, as `release/`.
 
     `module` is one's own, for a release whose module came from Python. Check the folder with `dprecipe
     verify` first: this reads the model, not the certificate. No code is read from it.
@@ -223,7 +230,7 @@ def load(release: str | Path, module: nn.Module | None = None) -> Released:
 
 
 def read_description(folder: Path) -> ModelFile:
-    """What `model.json` says.
+    """Reads `model.json`.
 
     Raises:
         DataFault: it is missing or damaged.
@@ -232,7 +239,7 @@ def read_description(folder: Path) -> ModelFile:
 
 
 def find_file(folder: Path, name: str) -> Path:
-    """The path of a file of a release.
+    """Returns the path of a file of a release.
 
     Raises:
         DataFault: it is not there.
@@ -243,7 +250,7 @@ def find_file(folder: Path, name: str) -> Path:
 
 
 def _empty(content: ModelFile) -> nn.Module:
-    """The module without memory for its weights, however large it claims to be."""
+    """Returns the module without memory for its weights, however large it claims to be."""
     if content.model is None:
         raise _from_python()
     findings = check_data(content.model, content.facts)
@@ -266,7 +273,7 @@ def _from_python() -> DataFault:
 
 
 def read_tensors(file: Path, module: nn.Module) -> dict[str, Tensor]:
-    """The weights, after their names, shapes and types have been held against the module's.
+    """Returns the weights, after a comparison of their names, shapes and types with the module's.
 
     How many trees and nodes a forest has is learned: it takes over the numbers of the file.
     """

@@ -26,8 +26,8 @@ from dprecipe.models.zoo.checkpoint import check_decoder, digest_weights, load_d
 
 
 def load_language_model(release: str | Path, base: str | Path | None = None, device: str = "cpu") -> LanguageModel:
-    """The language model of a release folder; also of a folder that holds one, as `release/`. `base`: where adapters
-    are released alone, the folder of the weights that they belong to, whose digest is checked. `device`: see
+    """Returns the language model of a release folder; also of a folder that holds one, as `release/`. `base`: where
+    adapters are released alone, the folder of the weights that they belong to, whose digest is checked. `device`: see
     `find_device`.
 
     Check the folder with `dprecipe verify` first: this reads the model, not the certificate. No code is read from it.
@@ -69,7 +69,7 @@ def load_language_model(release: str | Path, base: str | Path | None = None, dev
 
 
 def find_device(name: str) -> torch.device:
-    """The device of this name; of `auto` a GPU where there is one, else the CPU.
+    """Returns the device of this name; of `auto` a GPU where there is one, else the CPU.
 
     Raises:
         UsageFault: it is not there, or no device has this name.
@@ -95,7 +95,7 @@ def _build(file: ModelFile, device: str = "cpu") -> CausalLanguageModel:
 
 
 def _check_base(digest: str, file: ModelFile, base: Path) -> None:
-    """The digest of a folder's weights has to be that of the release."""
+    """Checks that the digest of a folder's weights is that of the release."""
     if digest != file.base:
         raise DataFault(
             f"{base}: its weights have the digest {digest}, and the adapters belong to {file.base}",

@@ -43,7 +43,7 @@ class LowRankLayer(nn.Module):
 
 
 def add_adapters(module: nn.Module, spec: Lora, head: Collection[str], seed: int) -> None:
-    """Put adapters beside the linear layers that `spec` names, or beside all; of the rest only the parameters named in
+    """Puts adapters beside the linear layers that `spec` names, or beside all; of the rest only the parameters named in
     `head` stay trained.
 
     Guarantees: the outputs are those of before; the global generator of random numbers is left as it was found.
@@ -96,7 +96,7 @@ def _find_layers(module: nn.Module, spec: Lora, head: Collection[str]) -> dict[s
 
 
 def merge_adapters(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state of the adapted module as a state of the module without adapters."""
+    """Returns a state of the adapted module as a state of the module without adapters."""
     result = dict(state)
     for name, layer in module.named_modules():
         if isinstance(layer, LowRankLayer):

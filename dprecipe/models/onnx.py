@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 INPUT, OUTPUT = "features", "outputs"
 MAX_DIFFERENCE, MAX_EDGE_DIFFERENCE = 1e-4, 1e-2
-"""Of the kinds in `Exported`. Normalising a constant record amplifies its rounding by hundreds."""
+"""Limits for the two differences in `Exported`. Normalising a constant record amplifies its rounding by hundreds."""
 BATCHES = (1, 2, 17)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """How an ONNX file was compared with the module."""
+    """Comparison of an ONNX file with the module."""
 
     records: int
     difference: float
-    """On usual records, the largest difference of an output, as a share of the largest output of its batch (of 1, if
-    that is more)."""
+    """Largest difference of an output on usual records, as a share of the largest output of its batch (of 1, if that is
+    more)."""
     edge_difference: float
-    """Likewise on constant and very large records, which normalisation takes to the edge of single precision."""
+    """Largest difference on constant and very large records, where normalisation nears the edge of single precision."""
 
 
 def export_onnx(model: Released, target: Path, metadata: Mapping[str, str]) -> Exported:
-    """Write the network as ONNX, one file, any number of records at a time, and compare it in onnxruntime.
+    """Writes the network as ONNX, one file, any number of records at a time, and compares it in onnxruntime.
 
     Input `features` (records, *shape) float32, as `prepare` gives them; output `outputs`, what `model(features)` gives:
     logits, or numbers in the target's units. `metadata` stands in the file beside the names of classes.
@@ -136,7 +136,7 @@ def _unlike(reason: str) -> RunFailed:
 
 
 def _examples(model: Released) -> Iterator[tuple[NDArray[np.float32], bool]]:
-    """Prepared features to compare on, 17 records at a time, and whether they are usual: those come first."""
+    """Yields prepared features to compare on, 17 records at a time, and whether they are usual: those come first."""
     shape, count = model.file.shape, max(BATCHES)
     generator = np.random.default_rng(0)
     tokens = model.file.facts.vocabulary or getattr(model.file.model, "vocabulary", None)

@@ -1,4 +1,4 @@
-"""Where a network's first weights came from, for ledger and certificate. No torch."""
+"""Origin of a network's first weights, for ledger and certificate. No torch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class InitialWeights:
     """A file that a run started from."""
 
     name: str
-    """Without its folders."""
+    """Name of the file, without its folders."""
     digest: str
     """`sha256:…` of its bytes."""
     head: Head
-    """What became of the last layer: `new` where the file has none of this shape."""
+    """Origin of the last layer: `new` where the file has none of this shape."""
     prior: PriorFacts | None = None
-    """Of weights that were learned from images made from a seed, where the recipe says so."""
+    """Prior that the weights were learned from, images made from a seed, where the recipe states it."""
     learned: PublicRecord | None = None
-    """What the file says of the public records that it was learned from, where it says anything."""
+    """Statement of the file about the public records that it was learned from, if it has one."""

@@ -1,4 +1,4 @@
-"""From what a module gives to what it predicts, by the declared label. Constants of the recipe alone.
+"""Conversion of a module's outputs to predictions, by the declared label and constants of the recipe alone.
 
 Models of numbers learn in [-1, 1], where their labels are, and models of counts the logarithm of a rate. The map to the
 units of the label is no part of the module: it holds no weights, and a module from Python has none of it.
@@ -36,7 +36,7 @@ def label_units(labels: Tensor, target: NumberTarget | CountTarget) -> Tensor:
 
 
 def in_units(mapped: Tensor, target: tuple[float, float]) -> Tensor:
-    """From [-1, 1] to the range `target`, constants of the recipe; what is outside stays outside.
+    """Maps [-1, 1] to the range `target`, constants of the recipe; what is outside stays outside.
 
     In double precision: a range may be narrow and far from zero.
     """
@@ -46,19 +46,21 @@ def in_units(mapped: Tensor, target: tuple[float, float]) -> Tensor:
 
 
 def predict_rates(outputs: Tensor, largest: int) -> Tensor:
-    """Expected counts, float64, at most the declared largest one; outputs are their logarithms."""
+    """Returns expected counts, float64, at most the declared largest one; outputs are their logarithms."""
     logarithms = outputs.double()
     return torch.where(logarithms < math.log(largest), logarithms.exp(), float(largest)).clamp(max=float(largest))
 
 
 def label_type(target: Target) -> torch.dtype:
-    """The type of labels of this kind."""
+    """Returns the type of labels of this kind."""
     return torch.int64 if target.is_choice or isinstance(target, TokenTarget) else torch.float32
 
 
 def find_right(outputs: Tensor, labels: Tensor, target: Target) -> Tensor:
-    """Which of N records, (N,), are predicted as they are labelled, by outputs (N, outputs) and labels (N,) of a choice
-    (`is_choice`): where any of several names may apply, those of which every answer is right.
+    """Marks the records, (N,), that are predicted as they are labelled.
+
+    `outputs` (N, outputs) and `labels` (N,) are of a choice (`is_choice`). Where any of several names may apply, every
+    answer of a record must be right.
     """
     if isinstance(target, SeveralTarget):
         return ((outputs > 0) == unpack_labels(labels, target.outputs)).all(dim=1)
@@ -66,5 +68,7 @@ def find_right(outputs: Tensor, labels: Tensor, target: Target) -> Tensor:
 
 
 def unpack_labels(labels: Tensor, names: int) -> Tensor:
-    """Labels (N,) of which any of K names may apply as 0 and 1, (N, K) int64; as `data.several.unpack_answers`."""
+    """Unpacks labels (N,), where any of K names may apply, to 0 and 1, (N, K) int64; as
+    `data.several.unpack_answers`.
+    """
     return (labels.unsqueeze(-1) >> torch.arange(names, device=labels.device)) & 1

@@ -60,7 +60,7 @@ class Preparation:
         return TableEncoder(self.file.columns or {}, self.file.preprocess, self.problems, self.counts, self._tokens)
 
     def batches(self, raw: object, rows: int = ROWS) -> Iterator[Floats]:
-        """Prepared features (n, *shape), n at most `rows`, of records that are in memory.
+        """Yields prepared features (n, *shape), n at most `rows`, of records that are in memory.
 
         A table is what `frames.chunk_table` takes; arrays are (N, …) in the source's layout (height, width, channels),
         bytes 0 … 255 or floats (pixels: 0 … 1).
@@ -81,7 +81,7 @@ class Preparation:
         self.problems.check()
 
     def prepare_columns(self, columns: Mapping[str, Values], rows: int, place: Place) -> Floats | None:
-        """The features of a chunk of a table; None once there is a problem."""
+        """Returns the features of a chunk of a table; None once there is a problem."""
         encoder = self._encoder()  # anew: it keeps the texts of what it has encoded
         encoded = encoder.encode(columns, rows, place)
         if self.problems.found:
@@ -92,7 +92,7 @@ class Preparation:
         return features
 
     def prepare_array(self, array: NDArray[np.generic]) -> Floats:
-        """The features of arrays in the source's layout."""
+        """Returns the features of arrays in the source's layout."""
         self.counts.records += len(array)
         array = array if array.dtype == np.uint8 else array.astype(np.float32)
         return prepare_features(channels_first(array), self.file.ready_steps)
@@ -109,8 +109,9 @@ class Preparation:
         return array
 
     def describe_undeclared(self, missing: bool = False) -> list[str]:
-        """For each column how many values were clamped or not declared, and with `missing` how many were missing too,
-        which a recipe foresees."""
+        """Describes for each column how many values were clamped or not declared.
+
+        With `missing`, also how many were missing, which a recipe foresees."""
         counts = {
             name: {
                 "missing": column.missing if missing else 0,

@@ -20,7 +20,7 @@ FROM_ELSEWHERE = {"init", "train", "prior"}
 
 
 def find_unusable_prior(model: Pretrained, facts: DataFacts) -> Iterator[Finding]:
-    """A prior needs a file to stand for, images to be like, and layers to learn."""
+    """Refuses a prior without a file to stand for, images to be like, and layers to learn."""
     if not isinstance(model, Primed) or model.prior is None:
         return
     if model.init is None:
@@ -42,19 +42,21 @@ def find_unusable_prior(model: Pretrained, facts: DataFacts) -> Iterator[Finding
 
 
 def describe_network(model: Pretrained) -> dict[str, Any]:
-    """The model block without what it starts from and what it trains, JSON types only."""
+    """Returns the model block without what it starts from and what it trains, JSON types only."""
     content: dict[str, Any] = model.model_dump(mode="json", exclude=FROM_ELSEWHERE)
     return content
 
 
 def describe_steps(steps: Sequence[Step]) -> tuple[dict[str, Any], ...]:
-    """The steps of `data.preprocess` that make features of an image; what moves at random is no part of them."""
+    """Returns the steps of `data.preprocess` that make features of an image; what moves at random is no part of
+    them.
+    """
     constant = [step for step in steps if step.crop is None and step.flip is None]
     return tuple(step.model_dump(mode="json", exclude_none=True) for step in constant)
 
 
 def read_network(record: PriorRecord, name: str) -> tuple[PrimedNetwork, tuple[Step, ...]]:
-    """The network that learned, and the steps that images went through, as a file says it; it is untrusted.
+    """Returns the network that learned, and the steps that images went through, as a file says it; it is untrusted.
 
     Raises:
         DataFault: it says no such thing, or something that does not fit.
@@ -76,7 +78,7 @@ def _unlike_a_prior(name: str) -> DataFault:
 
 
 def check_prior_file(name: str, model: Primed, prior: Prior, file: PriorFile | None) -> PriorFacts:
-    """The facts of a file of weights that a recipe says were learned from `prior`.
+    """Returns the facts of a file of weights that a recipe says were learned from `prior`.
 
     Raises:
         DataFault: it says nothing of a prior, was learned from another one or by another network, or its numbers are
@@ -106,6 +108,6 @@ def check_prior_file(name: str, model: Primed, prior: Prior, file: PriorFile | N
 
 
 def find_differing(one: Prior, other: Prior) -> list[str]:
-    """The keys in which two priors differ, but for the digest that one of them may state."""
+    """Returns the keys in which two priors differ, but for the digest that one of them may state."""
     mine, theirs = one.model_dump(exclude={"digest"}), other.model_dump(exclude={"digest"})
     return [key for key in mine if mine[key] != theirs[key]]

@@ -21,7 +21,7 @@ MAX_GROUPS = 16
 
 
 def inspect_module(module: nn.Module) -> list[Finding]:
-    """The layers of a module, at any depth, that can't be trained privately; each with its replacement.
+    """Returns the layers of a module, at any depth, that can't be trained privately; each with its replacement.
 
     Every submodule is looked at, by `isinstance` and not by exact type, trainable or not. Dropout is fine: it
     draws for each record on its own. What no list can know is caught by `dprecipe.training.probe.program`.

@@ -1,8 +1,8 @@
-"""What weights that were learned without privacy say of themselves: JSON in the metadata of a safetensors file.
+"""Record that weights learned without privacy carry: JSON in the metadata of a safetensors file.
 
 A run with `mechanism: {kind: none}` writes it, and a run that starts from the file repeats it in its certificate, as an
-assumption. The file is untrusted: what it says counts only where its tensors have the digest that it names. Nobody
-signs it: no program can see that the records were public, or that they made these weights. No torch.
+assumption. The file is untrusted: the record counts only if the tensors have the digest that it names. It is not
+signed: no program can see that the records were public, or that they made these weights. No torch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dprecipe.language.base import Block, NonNegativeInt, PositiveInt
 from dprecipe.priors.record import Digest, Version, digest_tensors, split_header
 
 KEY = "dprecipe.public-weights"
-"""Of the metadata."""
+"""Key of the record in the metadata."""
 SCHEMA = "dprecipe.public-weights/v1"
 NoGuarantee = Literal["no privacy guarantee: the records were used as they are, without clipping and without noise"]
 NO_GUARANTEE: NoGuarantee = (
@@ -65,11 +65,11 @@ class PublicRecord(Block):
 
     @property
     def training(self) -> UsedRecords:
-        """What it was learned from."""
+        """Records that the weights were learned from."""
         return self.data[0]
 
     def describe(self) -> str:
-        """What it was learned from, in words."""
+        """Describes the records that the weights were learned from."""
         files = ", ".join(f"{name} {digest}" for name, digest in self.training.files.items())
         return (
             f"the recipe {self.recipe.name} ({self.recipe.digest}) learned it without privacy (mechanism none) from "
@@ -79,7 +79,7 @@ class PublicRecord(Block):
 
 
 def parse_record(content: bytes, name: str) -> PublicRecord | None:
-    """What the bytes of a safetensors file say of public training; None where they say nothing of it.
+    """Reads the record of public training from the bytes of a safetensors file; None if they have none.
 
     Raises:
         DataFault: it is no safetensors file, what it says is damaged, or its tensors have another digest.

@@ -93,7 +93,7 @@ LayerName = Annotated[str, Field(min_length=1, max_length=200)] | NonNegativeInt
 
 
 class TrainedLayers(Block):
-    """Which layers are trained: one of the two keys. The others stay as `init` has them."""
+    """Layers that are trained: one of the two keys. The others stay as `init` has them."""
 
     from_: LayerName | None = Field(None, alias="from", description="this layer, and all behind it")
     only: Annotated[tuple[LayerName, ...], Field(min_length=1, max_length=100)] | None = Field(
@@ -102,7 +102,7 @@ class TrainedLayers(Block):
 
 
 class Pretrained(Block):
-    """What a network starts from, and what of it is trained."""
+    """Weights that a network starts from, and the layers that are trained."""
 
     init: Text | None = Field(
         None, description="safetensors file of initial weights that were learned from public data alone"
@@ -114,7 +114,7 @@ class Pretrained(Block):
 
     @property
     def starts_elsewhere(self) -> bool:
-        """Whether its first weights were learned, and not drawn from the seed."""
+        """True if the first weights were learned, and not drawn from the seed."""
         return self.init is not None
 
 
@@ -236,7 +236,7 @@ PrimedNetwork = Mlp | Cnn | WideResNet
 """Every kind of `Primed`."""
 
 Hub = Timm | Transformers | CausalLm
-"""Models of other libraries, whose sizes nobody knows before they are built."""
+"""Models of other libraries, whose sizes are unknown until they are built."""
 
 Trees = RandomForest | GradientBoosting
 """Models that are fitted at once."""

@@ -1,8 +1,8 @@
 """Synthetic records: rows of a table, or texts, that a released language model writes and a strict reader accepts.
 
-What a model writes is text of nobody: it may be no row at all. A row counts only if it is exactly one that the recipe's
-columns could hold (`dprecipe.data.row_text`). The others are rejected, and counted by reason: the counts are about the
-released model, and tell nothing more of its training records than it does.
+What a model writes belongs to no unit, and may be no row at all. A row counts only if it is exactly one that the
+recipe's columns could hold (`dprecipe.data.row_text`). The others are rejected, and counted by reason: the counts are
+about the released model, and tell nothing more of its training records than it does.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Record = Mapping[str, RowValue]
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the texts that a model has written."""
+    """Counts of the texts that a model has written: accepted, and rejected."""
 
     accepted: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
-    """By reason."""
+    """Number of rejected texts by reason."""
 
     def add(self, reason: str | None) -> None:
-        """Count a text: accepted, or rejected for a reason."""
+        """Counts a text: accepted, or rejected for a reason."""
         if reason is None:
             self.accepted += 1
         else:
@@ -54,7 +54,7 @@ class Tally:
         return self.accepted / self.written if self.written else 1.0
 
     def describe(self) -> str:
-        """In words: how many were accepted, and why others were not."""
+        """Describes in words how many texts were accepted, and why others were not."""
         reasons = ", ".join(f"{reason}: {count:,}" for reason, count in self.rejected.most_common())
         return f"{self.accepted:,} of {self.written:,} texts accepted ({self.rate:.1%})" + (
             f"; rejected: {reasons}" if reasons else ""
@@ -77,7 +77,7 @@ class RecordWriter:
         self._model, self._columns = model, model.file.columns or {}
         self._rows = None if step.row is None else RowText(self._columns, step.row)
         self.names: tuple[str, ...] = step.columns
-        """Of the columns, in order."""
+        """Names of the columns, in order."""
         self.tally = Tally()
 
     @property
@@ -93,8 +93,9 @@ class RecordWriter:
         value: str | None = None,
         progress: Callable[[int], None] = lambda done: None,
     ) -> Iterator[Record]:
-        """`count` accepted records; `value`: of their first column, which is then not drawn. `sampling`: most tokens of
-        one (None: the length of training), temperature, top-p. `progress` is told how many there are.
+        """Returns `count` accepted records; `value`: of their first column, which is then not drawn. `sampling`:
+        most tokens of one (None: the length of training), temperature, top-p. `progress` is called with how many there
+        are.
 
         Raises:
             UsageFault: no such value is declared, or a number is out of its range.
@@ -129,7 +130,7 @@ class RecordWriter:
                 )
 
     def _prompt(self, value: str | None) -> str:
-        """What a record begins with, without the blank behind the colon, which tokenisers join to the next word."""
+        """Returns the start of a record, without the blank after the colon, which tokenisers join to the next word."""
         if self._rows is None:
             return ""
         if value is None:
@@ -137,7 +138,7 @@ class RecordWriter:
         return f"{self.names[0]}: {value}" + (f"\n{self.names[1]}:" if self.names[1:] else "")
 
     def _read(self, prompt: str, one: WrittenText) -> tuple[Record | None, str | None]:
-        """The record that a text is, or why it is none."""
+        """Returns the record that a text is, or why it is none."""
         text = prompt + one.text
         if self._model.tokens.after and not one.has_ended:
             return None, UNFINISHED
@@ -149,7 +150,7 @@ class RecordWriter:
             return None, str(error)
 
     def _spell(self, record: Record) -> Record:
-        """The record with truth values in the words of their columns, as the recipe reads them."""
+        """Returns the record with truth values in the words of their columns, as the recipe reads them."""
         return {
             name: (declared_values(self._columns, name) or ("false", "true"))[value]
             if isinstance(value, bool)
@@ -159,7 +160,7 @@ class RecordWriter:
 
 
 def declared_values(columns: Columns, name: str) -> tuple[str, ...] | None:
-    """The declared values of a column, as they are written; None where it has none."""
+    """Returns the declared values of a column, as they are written; None where it has none."""
     match columns[name]:
         case Category(values=values) | Ordinal(values=values):
             return values

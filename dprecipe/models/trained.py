@@ -1,4 +1,4 @@
-"""Which layers of a network are trained, by name. No torch.
+"""Layers of a network that are trained, by name. No torch.
 
 A layer's name is that of its tensors without their last part: `conv_1` of `conv_1.weight` and `conv_1.bias`. Parts of a
 network that hold layers have names too: `layers.0` holds `layers.0.norm_1`, `layers.0.up` and others.
@@ -18,12 +18,12 @@ MAX_LISTED = 60
 
 
 def layer_of(tensor: str) -> str:
-    """The layer that a tensor or a parameter belongs to."""
+    """Returns the layer that a tensor or a parameter belongs to."""
     return tensor.rpartition(".")[0]
 
 
 def select_tensors(spec: TrainedLayers, tensors: Iterable[str]) -> frozenset[str]:
-    """The tensors of the layers that are trained. `tensors`: all trainable ones, in the order of the module.
+    """Returns the tensors of the layers that are trained. `tensors`: all trainable ones, in the order of the module.
 
     A name selects the layer, and all layers of a part. `from` selects the first such layer and every one behind it in
     that order. A name that fits nothing selects nothing: `find_unknown_layers` tells.
@@ -66,7 +66,7 @@ def _written_names(spec: TrainedLayers) -> Iterator[tuple[str, LayerName]]:
 
 
 def _parts_of(layer: str) -> Iterator[str]:
-    """The parts that hold a layer, the outermost first, and the layer itself."""
+    """Yields the parts that hold a layer, the outermost first, and the layer itself."""
     words = layer.split(".")
     yield from (".".join(words[: count + 1]) for count in range(len(words)))
 

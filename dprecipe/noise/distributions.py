@@ -1,8 +1,7 @@
 """The distributions of noise: density, distribution function, likelihood ratio of a shift, information.
 
-All are symmetric about 0 and fall with distance from it, which is what makes the corner of a box its worst case
-(`privacy.box`). Here they have scale 1: noise of scale s is s times a draw, and a shift τ is
-counted in units of s.
+All are symmetric about 0 and fall with distance from it, so the corner of a box is its worst case (`privacy.box`). Here
+they have scale 1: noise of scale s is s times a draw, and a shift τ is in units of s.
 
 Pure numpy; scipy is loaded only where a distribution function needs it.
 """
@@ -23,9 +22,9 @@ Array = NDArray[np.float64]
 
 _CATALAN = 0.915965594177219015
 _NARROW = 0.03
-"""Below this width the mass of an interval is integrated, above it is a difference of tails."""
+"""The width of an interval below which its mass is integrated; above, the mass is a difference of tails."""
 _FARTHEST = 1e30
-"""Likelihood ratios have reached their limits here, and powers of it do not overflow."""
+"""An x where likelihood ratios have reached their limits; its powers do not overflow."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +42,17 @@ class Distribution:
         families.check(self.family, self.shape)
 
     def log_density(self, x: ArrayLike) -> Array:
-        """log z(x), elementwise; -inf at the infinities."""
+        """Returns log z(x), elementwise; -inf at the infinities."""
         return self._form.log_density(np.abs(np.asarray(x, dtype=np.float64)))
 
     def cdf(self, x: ArrayLike) -> Array:
-        """P(X <= x), elementwise, with full relative precision in the lower tail."""
+        """Returns P(X <= x), elementwise, with full relative precision in the lower tail."""
         x_N = np.asarray(x, dtype=np.float64)
         tail_N = self._form.tail(np.abs(x_N))
         return np.where(x_N <= 0, tail_N, 1 - tail_N)
 
     def interval(self, a: ArrayLike, b: ArrayLike) -> Array:
-        """P(a < X <= b), elementwise, a <= b, infinities allowed.
+        """Returns P(a < X <= b), elementwise, for a <= b, infinities allowed.
 
         Guarantees: 1e-11 relative precision in both tails and for narrow intervals, as long as density and mass are
         normal floating-point numbers; never negative.
@@ -67,19 +66,20 @@ class Distribution:
         return mass_N
 
     def log_ratio(self, x: ArrayLike, tau: ArrayLike) -> Array:
-        """log z(x - τ)/z(x), elementwise, τ >= 0; its limits at the infinities (the Gaussian has none at τ = 0).
+        """Returns log z(x - τ)/z(x), elementwise, τ >= 0; its limits at the infinities (the Gaussian has none at
+        τ = 0).
 
-        Guarantees: an error of some 1e-16 times the largest value for the same τ, however small τ is.
+        Guarantees: an error of about 1e-16 times the largest value for the same τ, however small τ is.
         """
         x_N, tau_N = np.asarray(x, dtype=np.float64), np.asarray(tau, dtype=np.float64)
         return self._form.log_ratio(x_N, tau_N)
 
     def turning_points(self, tau: float) -> tuple[float, ...]:
-        """The x, increasing, where `log_ratio(x, τ)` has an extremum or a kink; between them it is monotone."""
+        """Returns the x, increasing, where `log_ratio(x, τ)` has an extremum or a kink; between them it is monotone."""
         return self._form.turning_points(tau) if tau > 0 else ()
 
     def largest_loss(self, tau: float) -> float:
-        """sup over x of |log z(x - τ)/z(x)|: what one coordinate shifted by τ >= 0 costs at most."""
+        """Returns sup over x of |log z(x - τ)/z(x)|: the most that one coordinate shifted by τ >= 0 costs."""
         return self._form.largest_loss(tau)
 
     @property
@@ -102,8 +102,8 @@ class Distribution:
         return _form(self.family, self.shape)
 
     def _mass_by_quadrature(self, a_N: Array, b_N: Array) -> Array:
-        """Five-point Gauss-Legendre: its relative error, 4e-13 (x width)^10 for the steepest distribution, the
-        Gaussian, is that of rounding."""
+        """Returns the mass of an interval by five-point Gauss-Legendre: its relative error, 4e-13 (x width)^10 for the
+        steepest distribution, the Gaussian, is that of rounding."""
         nodes_G, weights_G = _gauss(5)
         half_N = (b_N - a_N) / 2
         x_NG = (a_N + half_N)[:, None] + half_N[:, None] * nodes_G
@@ -118,7 +118,7 @@ class Distribution:
 
 
 class _Form(Protocol):
-    """What a family has to know; `u` is |x|."""
+    """The formulas that each family provides; `u` is |x|."""
 
     def log_density(self, u: Array) -> Array: ...
     def tail(self, u: Array) -> Array: ...
@@ -146,7 +146,7 @@ def _form(family: str, shape: float | None) -> _Form:
 
 
 class _Gaussian:
-    """exp(-u²/2) / sqrt(2π)."""
+    """The density exp(-u²/2) / sqrt(2π)."""
 
     fisher = 1.0
     standard_deviation = 1.0
@@ -171,7 +171,7 @@ class _Gaussian:
 
 
 class _StudentT:
-    """(1 + u²/df)^(-(df+1)/2), normalised; df = 1 is Cauchy's distribution."""
+    """The density (1 + u²/df)^(-(df+1)/2), normalised; df = 1 is Cauchy's distribution."""
 
     def __init__(self, df: float) -> None:
         self.df = df
@@ -205,7 +205,7 @@ class _StudentT:
         return signed
 
     def turning_points(self, tau: float) -> tuple[float, ...]:
-        """x² - τx - df = 0."""
+        """Returns the roots of x² - τx - df = 0."""
         high = (tau + math.hypot(tau, 2 * math.sqrt(self.df))) / 2
         return -self.df / high, high
 
@@ -236,7 +236,7 @@ class _LaplaceSum:
         self.fisher = self._fisher() if shape > 1 else 1.0
 
     def _fisher(self) -> float:
-        """2 ∫ (p' - p)²/p exp(-u) over u > 0: smooth there, so Gauss-Legendre on panels."""
+        """Returns 2 ∫ (p' - p)²/p exp(-u) over u > 0: smooth there, so by Gauss-Legendre on panels."""
         slope = [m * self.density[m] for m in range(1, len(self.density))]
         nodes_G, weights_G = _gauss(24)
         u_PG = np.arange(160)[:, None] / 2 + (nodes_G + 1) / 4
@@ -267,7 +267,7 @@ class _LaplaceSum:
 
 
 class _Sech:
-    """sech(u) / π."""
+    """The density sech(u) / π."""
 
     fisher = 0.5
     standard_deviation = math.pi / 2
@@ -296,13 +296,13 @@ class _Sech:
 
 @lru_cache(maxsize=8)
 def _gauss(count: int) -> tuple[Array, Array]:
-    """Nodes and weights on [-1, 1]."""
+    """Returns Gauss-Legendre nodes and weights on [-1, 1]."""
     nodes_G, weights_G = np.polynomial.legendre.leggauss(count)
     return nodes_G, weights_G
 
 
 def _polynomial(coefficients: list[float], u: Array) -> Array:
-    """Σ c_m u^m; zero where there are no coefficients."""
+    """Returns Σ c_m u^m; zero where there are no coefficients."""
     value = np.zeros_like(u)
     for coefficient in reversed(coefficients):
         value = value * u + coefficient
@@ -310,7 +310,7 @@ def _polynomial(coefficients: list[float], u: Array) -> Array:
 
 
 def _difference_quotient(coefficients: list[float], a: Array, b: Array) -> Array:
-    """(p(b) - p(a)) / (b - a), p'(a) where they meet, without cancellation when all coefficients are positive."""
+    """Returns (p(b) - p(a)) / (b - a), or p'(a) where a = b, without cancellation if all coefficients are positive."""
     at_a, value = np.zeros_like(a), np.zeros_like(a + b)
     for coefficient in reversed(coefficients[1:]):
         at_a = at_a * a + coefficient

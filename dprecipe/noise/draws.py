@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Stream
 
-# Draws in blocks that stay in the cache.
+# Draws are made in blocks that stay in the cache.
 BLOCK = 1 << 15
 _BELOW = np.uint64(2**63 - 1)
 _FOUND = np.show_config(mode="dicts")["SIMD Extensions"].get("found", ())  # numpy leaves out what is empty
 VECTORISED = sys.platform == "linux" and not {"X86_V4", "AVX512_SKX"}.isdisjoint(_FOUND)
-"""numpy computes logarithms and tangents of doubles eight at a time here: a tangent then takes half as long as torch's
-sine."""
+"""True if numpy computes logarithms and tangents of doubles eight at a time here: a tangent then takes half as long as
+torch's sine."""
 
 
 def draw_noise(distribution: Distribution, stream: Stream, count: int) -> NDArray[np.float64]:
-    """`count` independent draws of a distribution of scale 1: (count,) float64.
+    """Returns `count` independent draws from a distribution of scale 1: (count,) float64.
 
     Guarantees: every family is an exact transformation of uniforms with 63 bits, so its tails end only at the uniform
     nearest to 0.
@@ -60,7 +60,8 @@ def draw_noise(distribution: Distribution, stream: Stream, count: int) -> NDArra
 
 
 def draw_gaussian(stream: Stream, count: int) -> NDArray[np.float64]:
-    """`count` independent standard normal draws: (count,) float64. An odd count discards one draw; 0 draws nothing.
+    """Returns `count` independent standard normal draws: (count,) float64. An odd count discards one draw; 0 draws
+    nothing.
 
     Guarantees: the radius comes from a 63-bit uniform, so draws reach 9.4 standard deviations (a normal draw exceeds
     that with probability 5e-21).
@@ -81,7 +82,7 @@ def draw_gaussian(stream: Stream, count: int) -> NDArray[np.float64]:
 
 
 def turn(radius: NDArray[np.float64], half_angle: NDArray[np.float64], spare: NDArray[np.float64]) -> None:
-    """radius × cos 2a and radius × sin 2a of each radius and each half angle a, in their place. `spare` is overwritten.
+    """Replaces each radius and each half angle a by radius × cos 2a and radius × sin 2a. `spare` is overwritten.
 
     Guarantees: an error below 2^-49 of the radius, for |a| <= π.
     Source: cos 2a = 2/(1 + t²) - 1 and sin 2a = 2t/(1 + t²) for t = tan a, which is finite for each double a.
@@ -103,7 +104,7 @@ def turn(radius: NDArray[np.float64], half_angle: NDArray[np.float64], spare: ND
 
 
 def _fine(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Uniforms in (0, 1] from the lower 63 bits, (k + 1/2) 2^-63, finest near 0. Overwrites the words."""
+    """Returns uniforms in (0, 1] from the lower 63 bits, (k + 1/2) 2^-63, finest near 0. Overwrites the words."""
     np.bitwise_and(words, _BELOW, out=words)
     uniform = words.astype(np.float64)
     np.add(uniform, 0.5, out=uniform)
@@ -112,7 +113,7 @@ def _fine(words: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def _inverted(family: str, stream: Stream, count: int) -> NDArray[np.float64]:
-    """One word per draw: one bit is the sign, the rest is P(|X| > x)."""
+    """Returns draws from one word each: one bit is the sign, the rest is P(|X| > x)."""
     words = stream.words(count)
     sign = np.where(words > _BELOW, 1.0, -1.0)
     beyond = _fine(words)
@@ -127,6 +128,7 @@ def _inverted(family: str, stream: Stream, count: int) -> NDArray[np.float64]:
 
 
 def _student_t(df: float, stream: Stream, count: int) -> NDArray[np.float64]:
-    """One coordinate of the bivariate t, whose radius is sqrt(df (U^(-2/df) - 1)). The other is not independent."""
+    """Returns draws of one coordinate of the bivariate t, whose radius is sqrt(df (U^(-2/df) - 1)). The other
+    coordinate is not independent."""
     radius = np.sqrt(df * np.expm1(np.log(_fine(stream.words(count))) * (-2.0 / df)))
     return radius * np.cos((2.0 * np.pi) * stream.uniform(count))

@@ -7,7 +7,7 @@ Guarantees: no two draws share key and counter, and a resumed run, which has a n
 
 | case | what happens |
 |---|---|
-| 0 draws are requested | an empty array; the counter does not move |
+| no draws are requested | an empty array; the counter does not move |
 | a stream is used after it was shared, or shared after it was used | ValueError |
 | the same purpose and index are requested twice | the same stream twice: callers request each index once |
 | `insecure_seed` | fixed streams, for tests; a release of such a run never verifies |
@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 _ZEROS = memoryview(bytes(1 << 17))
 
 Purpose = Literal["sampling", "noise", "augmentation", "layers", "stages", "tuning", "canaries"]
-"""`layers`: draws of the model's layers while gradients are computed. `stages`: paid steps of preprocessing. `tuning`:
-how many runs there are, and with which values. `canaries`: which of a run's canaries are in it, of the first attempt
-alone."""
+"""The purposes of draws. `layers`: draws of the model's layers while gradients are computed. `stages`: paid steps of
+preprocessing. `tuning`: the number of runs, and their values. `canaries`: the choice of the canaries in a run, made by
+the first attempt alone."""
 
 
 @final
@@ -40,7 +40,7 @@ class Secrets:
     """The root of one attempt's secret randomness."""
 
     def __init__(self, insecure_seed: int | None = None, attempt: int = 1) -> None:
-        """Draw a root from the operating system; or, for tests only, derive one from a seed and the attempt."""
+        """Draws a root from the operating system; or, for tests only, derives one from a seed and the attempt."""
         if insecure_seed is None:
             root = os.urandom(32)
         else:
@@ -48,7 +48,7 @@ class Secrets:
         self.__setstate__((root, insecure_seed))
 
     def __getstate__(self) -> tuple[bytes, int | None]:
-        """The leader of several processes sends its secrets to the others."""
+        """Returns the root: the leader of several processes sends its secrets to the others."""
         return self._root, self.insecure_seed
 
     def __setstate__(self, state: tuple[bytes, int | None]) -> None:
@@ -56,7 +56,7 @@ class Secrets:
         self._keyed = hmac.new(self._root, digestmod="sha256")  # copied for each stream, in a third of the time
 
     def stream(self, purpose: Purpose, index: int) -> Stream:
-        """The stream of one purpose at one step. Asking twice gives the same stream: ask once."""
+        """Returns the stream of one purpose at one step. Asking twice gives the same stream: ask once."""
         derived = self._keyed.copy()
         derived.update(f"{purpose}/{index}".encode())
         return Stream(derived.digest())
@@ -67,17 +67,18 @@ class Stream:
     """Uniform draws from one ChaCha20 key of 256 bits, with nonce 0 and a counter from 0."""
 
     def __init__(self, key: bytes, block: int = 0) -> None:
-        """`block`: the first counter value; a block has 64 bytes."""
+        """Starts a stream. `block`: the first counter value; a block has 64 bytes."""
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
         self.key = key
-        """For a device that computes the keystream itself. Use either the key or the stream: both give the same
-        draws."""
+        """The key, for a device that computes the keystream itself. Use either the key or the stream: both give the
+        same draws."""
         self._cipher = Cipher(algorithms.ChaCha20(key, block.to_bytes(8, "little") + bytes(8)), mode=None).encryptor()
         self._started = self._shared = False
 
     def share(self, blocks: Sequence[int]) -> list[Stream]:
-        """Streams that start at these blocks of this one, for parallel draws; this one can't be used afterwards.
+        """Returns streams that start at these blocks of this one, for parallel draws; this one can't be used
+        afterwards.
 
         Raises:
             ValueError: something was drawn from it, or it was shared before.
@@ -88,7 +89,7 @@ class Stream:
         return [Stream(self.key, block) for block in blocks]
 
     def fill(self, out_B: NDArray[np.uint8]) -> None:
-        """Write the next bytes of the keystream.
+        """Writes the next bytes of the keystream.
 
         Raises:
             ValueError: the stream was shared.
@@ -101,21 +102,23 @@ class Stream:
             self._cipher.update_into(_ZEROS[: len(part)], part.data)
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """`count` uniform 64-bit words."""
+        """Returns `count` uniform 64-bit words."""
         words = np.empty(count, dtype="<u8")
         self.fill(words.view(np.uint8))
         return words.astype(np.uint64, copy=False)
 
     def uniform(self, count: int) -> NDArray[np.float64]:
-        """`count` uniforms in (0, 1): odd multiples of 2^-53, which are exact doubles; 0 and 1 are never drawn."""
+        """Returns `count` uniforms in (0, 1): odd multiples of 2^-53, which are exact doubles; 0 and 1 are never
+        drawn."""
         return ((self.words(count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
     def seed(self) -> int:
-        """A 63-bit seed for a generator of torch."""
+        """Returns a 63-bit seed for a generator of torch."""
         return int(self.words(1)[0] >> np.uint64(1))
 
     def integers(self, bound: int, count: int) -> NDArray[np.int64]:
-        """`count` uniform integers in [0, bound), for 0 < bound < 2^32; each probability is within 2^-32 of uniform."""
+        """Returns `count` uniform integers in [0, bound), for 0 < bound < 2^32; each probability is within 2^-32 of
+        uniform."""
         if not 0 < bound < 2**32:
             raise ValueError(f"expected 0 < bound < 2^32, got {bound}")
         high = self.words(count) >> np.uint64(32)

@@ -11,14 +11,15 @@ FAMILIES = ("gaussian", "laplace", "student_t", "cauchy", "variance_gamma", "sec
 
 MIN_DF, MAX_DF = 0.5, 1000.0
 MAX_LAMBDA = 8
-"""Variance-gamma distributions with whole λ are sums of λ Laplace variables, with a density of elementary functions."""
+"""The largest λ of variance-gamma noise. With whole λ it is a sum of λ Laplace variables, and its density an elementary
+function."""
 
 
 def check(family: str, shape: float | None) -> None:
-    """Check that there is such a distribution.
+    """Checks that there is such a distribution.
 
     Raises:
-        ValueError: unknown family, a shape where none belongs, none where one does, or one out of range.
+        ValueError: an unknown family, a superfluous or missing shape, or a shape out of range.
     """
     if family not in FAMILIES:
         raise ValueError(f"unknown noise family {family!r}; known: {', '.join(FAMILIES)}")

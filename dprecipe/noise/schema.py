@@ -1,7 +1,7 @@
 """A noise block: `{family, multiplier, …shape}`.
 
-All six families are words of the language. Each mechanism says which of them it can account for, so that a family
-without a bound is refused with a reason and not as a spelling mistake.
+All six families are words of the language. Each mechanism lists those that it can account for, so that a family without
+a bound is refused with a reason, and not as a spelling mistake.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import Discriminator, Field, Tag
 from dprecipe.language.base import Auto, Block, PositiveFloat, PositiveInt, word_form
 from dprecipe.language.schedules import Schedule
 
-# Far beyond this range lies nothing but the end of floating-point numbers.
+# Far beyond this range, floating-point numbers end.
 Multiplier = Annotated[
     Annotated[Auto, Tag("word")] | Annotated[Annotated[float, Field(ge=1e-3, le=1e6)], Tag("number")],
     Discriminator(word_form),
@@ -84,14 +84,14 @@ MovingMultiplier = Annotated[
 
 
 class MovingGaussianNoise(Block):
-    """Normal noise, of a multiplier that may move."""
+    """Normal noise whose multiplier may move."""
 
     family: Literal["gaussian"]
     multiplier: MovingMultiplier = Field(description=MOVING)
 
 
 class MovingLaplaceNoise(Block):
-    """Laplace noise, of a multiplier that may move."""
+    """Laplace noise whose multiplier may move."""
 
     family: Literal["laplace"]
     multiplier: MovingMultiplier = Field(description=MOVING)
@@ -141,7 +141,7 @@ Phase = Annotated[
 
 
 def one_or_many(value: Any) -> str:
-    """The tag of a value that is one block or a list of them."""
+    """Returns the tag of a value that is one block or a list of them."""
     return "many" if isinstance(value, Sequence) and not isinstance(value, str) else "one"
 
 
@@ -159,7 +159,7 @@ MovingNoise = Annotated[
     Annotated[OneMovingNoise, Tag("one")] | Annotated[Annotated[tuple[Phase, ...], Field(min_length=1)], Tag("many")],
     Discriminator(one_or_many),
 ]
-"""As `PhasedNoise`, or one whose multiplier follows a schedule."""
+"""The same as `PhasedNoise`, or one noise whose multiplier follows a schedule."""
 
 
 @overload
@@ -169,14 +169,14 @@ def phases(
     noise: OneMovingNoise | tuple[Phase, ...], path: str = ...
 ) -> tuple[tuple[str, OneMovingNoise | Noise], ...]: ...
 def phases(noise: Any, path: str = "mechanism.noise") -> tuple[tuple[str, Any], ...]:
-    """Each noise block of a run with its dotted path."""
+    """Returns each noise block of a run with its dotted path."""
     if isinstance(noise, tuple):
         return tuple((f"{path}.{index}", phase) for index, phase in enumerate(noise))
     return ((path, noise),)
 
 
 def shape_of(noise: Noise) -> float | None:
-    """The family's parameter beyond its scale (`dprecipe.noise.families.SHAPED`)."""
+    """Returns the family's parameter beyond its scale (`dprecipe.noise.families.SHAPED`)."""
     match noise:
         case StudentTNoise(df=df):
             return df

@@ -1,4 +1,4 @@
-"""Batches: which units take part in a step. The event that is accounted is the event that draws.
+"""Draws batches, the units that take part in a step. The event that is accounted is the event that draws.
 
 *Guarantees*: the batch depends on the secret stream, the event and the number of units; never on the data.
 
@@ -28,7 +28,7 @@ UnitNumbers = NDArray[np.int64]
 
 
 def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers]:
-    """Draw the batches of one event: one for a sampled or full step, all batches of the epoch for a partition.
+    """Draws the batches of one event: one for a sampled or full step, all batches of the epoch for a partition.
 
     Each batch is (B,) int64, increasing unit numbers in [0, units); it may be empty.
 
@@ -62,7 +62,7 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
 
 
 def draw_poisson(q: float, units: int, stream: Stream) -> UnitNumbers:
-    """Include each of `units` independently with probability `q`.
+    """Includes each of `units` independently with probability `q`.
 
     The gaps between included units are geometric, so the cost is proportional to the batch, not to the data set.
     """
@@ -87,7 +87,7 @@ def draw_poisson(q: float, units: int, stream: Stream) -> UnitNumbers:
 
 
 def draw_subset(count: int, units: int, stream: Stream) -> UnitNumbers:
-    """A uniformly random subset of `count` of `units`, 0 <= count <= units, up to a bias of `units` / 2^64.
+    """Returns a uniformly random subset of `count` of `units`, 0 <= count <= units, up to a bias of `units` / 2^64.
 
     Floyd's algorithm: for j = units - count … units - 1 add a number drawn from 0 … j, or j itself if that number is
     in the subset already. The cost is proportional to `count`.

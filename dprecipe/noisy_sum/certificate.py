@@ -1,4 +1,4 @@
-"""Shared parts of certificates of noisy gradient sums: how units take part, and what is tested of their gradients."""
+"""Shared parts of certificates of noisy gradient sums: how units take part, and the tests of their gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GRADIENT_CHECKS = {
     "single_precision": "products in single precision are not rounded to fewer bits after a norm was taken",
     **NOISE_SCALE,
 }
-"""The checks of a program that sums bounded gradients, and what each shows."""
+"""The checks of a program that sums bounded gradients, each with what it shows."""
 
 AUDIT_TESTS = frozenset(
     {
@@ -28,7 +28,7 @@ AUDIT_TESTS = frozenset(
         *("ledger_counts", "ledger_first", "streams_once", "streams_secret", "post_processing"),
     }
 )
-"""The tests that every audit of such a program has; others depend on its sampling and its size."""
+"""The tests that every audit of such a program has; further ones depend on its sampling and its size."""
 
 PARTICIPATION = {
     "poisson": ("sampled by itself", "are sampled together"),
@@ -37,16 +37,17 @@ PARTICIPATION = {
     "full_batch": ("takes part in every step", "take part together in every step"),
     "shuffle": ("dealt to one batch of each epoch", "are dealt together to one batch of each epoch"),
 }
-"""How a record, and how the records of a unit, take part in a step."""
+"""The way a record, and the records of a unit, take part in a step, by sampling scheme."""
 
 
 def aggregation_facts(divisor: float, bound: str) -> AggregationFacts:
-    """The facts of a sum of gradients; `bound` says what bounds each unit's gradient."""
+    """Returns the facts of a sum of gradients; `bound` says what bounds each unit's gradient."""
     return AggregationFacts(of=f"sum of a batch's gradients, {bound}; an empty batch is a zero sum", divisor=divisor)
 
 
 def describe_clipping(plan: Plan, copies: int) -> str:
-    """How the gradients of one unit's records are clipped as one, with `copies` augmented copies of each record."""
+    """Describes how the gradients of one unit's records are clipped as one, with `copies` augmented copies of each
+    record."""
     averaged = f"; the gradients of its {copies} augmented copies are averaged first" if copies > 1 else ""
     of_record, of_unit = PARTICIPATION[plan.mechanism_plan.scheme]
     unit = plan.data.unit

@@ -1,4 +1,4 @@
-"""The lengths of noise phases. Shared by the mechanisms whose noise can have several."""
+"""Lengths of noise phases, for the mechanisms whose noise can have several phases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dprecipe.noisy_sum.solve import MAX_STEPS
 
 
 def check_phase_lengths(noise: object) -> Iterator[Finding]:
-    """Every phase but the last has exactly one length, in epochs or steps (R262)."""
+    """Checks that every phase but the last has exactly one length, in epochs or steps (R262)."""
     if not isinstance(noise, tuple):
         return
     for index, phase in enumerate(noise):
@@ -34,8 +34,8 @@ def check_phase_lengths(noise: object) -> Iterator[Finding]:
 
 
 def check_last_phase(opening: int, steps: int | None) -> Iterator[Finding]:
-    """The phases before the last, `opening` steps in total, leave at least one step of `steps` for the last; `None`:
-    as many steps as the budget allows (R262).
+    """Checks that the phases before the last, `opening` steps in total, leave at least one of `steps` steps for the
+    last; `None`: as many steps as the budget allows (R262).
     """
     max_steps = MAX_STEPS if steps is None else steps
     if max_steps <= opening:

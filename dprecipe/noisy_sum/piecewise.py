@@ -11,8 +11,8 @@ from itertools import pairwise
 
 
 def piece_starts(schedule: int, run: int, max_pieces: int) -> set[int]:
-    """First steps of the pieces of a schedule of `schedule` steps in a run of `run` steps: at most `max_pieces`, evenly
-    over the part of the schedule that the run reaches, and one at the schedule's last step."""
+    """Returns the first steps of the pieces of a schedule of `schedule` steps in a run of `run` steps: at most
+    `max_pieces`, evenly over the part of the schedule that the run reaches, and one at the schedule's last step."""
     last = schedule - 1
     end = min(last, run)
     count = min(end, max_pieces)
@@ -20,5 +20,5 @@ def piece_starts(schedule: int, run: int, max_pieces: int) -> set[int]:
 
 
 def split_steps(cuts: Iterable[int], steps: int) -> Iterator[tuple[int, int]]:
-    """(first step, first step of the next piece) of a run of `steps` steps that is cut at 0 and at `cuts`."""
+    """Returns (first step, first step of the next piece) for a run of `steps` steps that is cut at 0 and at `cuts`."""
     yield from pairwise(sorted({0, *(cut for cut in cuts if 0 < cut < steps), steps}))

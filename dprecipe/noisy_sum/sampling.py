@@ -1,4 +1,4 @@
-"""Which units take part in a step: the `sampling` block, and what it means for the length of a run.
+"""The `sampling` block: the choice of units for each step, and its meaning for the length of a run.
 
 Shared by the mechanisms that step on noisy sums.
 """
@@ -39,7 +39,7 @@ class ShuffleSampling(Block):
 
 
 class BatchSchedule(Schedule):
-    """An expected size of a batch that moves from one value to another, then stays."""
+    """An expected batch size that moves from one value to another, then stays."""
 
     from_: Annotated[float, Field(ge=1, alias="from", description="at the first step")]
     to: Annotated[float, Field(ge=1, description="at the last step of the schedule")]
@@ -89,11 +89,12 @@ class Pace:
     """(event, expected size of a batch from it on), from event 0."""
     size: int
     sampled: bool
-    """Whether amplification by sampling is claimed."""
+    """True if amplification by sampling is claimed."""
 
     @staticmethod
     def of(sampling: BatchSampling | Sampling, size: int, events: int = 1, pieces: int = 1) -> Pace:
-        """The pace over `size` units; `events` are those over which a schedule of batches moves, in about `pieces`."""
+        """Returns the pace over `size` units; a schedule of batches moves over `events` events, in about `pieces`
+        pieces."""
         match sampling:
             case MovingPoissonSampling(batch_size=BatchSchedule() as moving):
                 first = sorted(piecewise.piece_starts(events, events, pieces))
@@ -114,27 +115,27 @@ class Pace:
 
     @property
     def expected_batch(self) -> float:
-        """Of the first step."""
+        """Expected batch size of the first step."""
         return float(self.batches[0][1])
 
     @property
     def sampling_rate(self) -> float | None:
-        """Of the first step; `None`: no amplification is claimed."""
+        """Sampling rate of the first step; `None`: no amplification is claimed."""
         return float(self.batches[0][1] / self.size) if self.sampled else None
 
     def batch(self, event: int) -> float:
-        """Expected size of the batches of an event."""
+        """Returns the expected batch size of an event."""
         return float(next(batch for first, batch in reversed(self.batches) if first <= event))
 
     def events_for(self, epochs: float | None, steps: int | None) -> int:
-        """Events that cover the given length, rounded up to whole ones."""
+        """Returns the number of events that cover the given length, rounded up."""
         if steps is None:
             # Exact decimals: 0.1 epochs of 60,000 records are 6,000 records, whatever binary makes of 0.1.
             steps = self._steps_for(Fraction(str(epochs)))
         return math.ceil(Fraction(steps, self.steps_per_event))
 
     def passes(self, events: int) -> Fraction:
-        """Expected passes over the data of `events` events."""
+        """Returns the expected number of passes over the data in `events` events."""
         units, ends = Fraction(0), [first for first, _ in self.batches[1:]] + [math.inf]
         for (first, batch), end in zip(self.batches, ends, strict=True):
             units += batch * max(0, int(min(events, end)) - first)
@@ -142,7 +143,7 @@ class Pace:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of the first pass."""
+        """Number of steps in the first pass."""
         return self._steps_for(Fraction(1))
 
     def _steps_for(self, passes: Fraction) -> int:
@@ -155,7 +156,7 @@ class Pace:
 
 
 def count_batches(schedule: BatchSchedule, size: int, epochs: float) -> int:
-    """Steps in which batches that follow a schedule make `epochs` passes over `size` units; both kinds of schedule have
-    the mean of their ends."""
+    """Counts the steps in which batches that follow a schedule make `epochs` passes over `size` units; for both kinds
+    of schedule, the mean is that of their ends."""
     mean = (Fraction(schedule.from_) + Fraction(schedule.to)) / 2
     return max(1, math.ceil(Fraction(str(epochs)) * size / mean))

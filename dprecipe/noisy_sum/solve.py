@@ -1,4 +1,4 @@
-"""The free variable of a run of noisy steps: any one of noise, length and budget follows from the other two.
+"""Solves a run of noisy steps: any one of noise, length and budget follows from the other two.
 
 Shared by the mechanisms that step on noisy sums. *Guarantees*: the charges of a `Solution` spend at most the budget,
 by the accountant the budget names.
@@ -25,7 +25,7 @@ from dprecipe.privacy.screen import surely_within
 MAX_STEPS = 10_000_000
 MIN_NOISE = 0.2
 AS_MANY = "(or to auto: as many as the budget holds)"
-"""Follows the largest length in a remedy."""
+"""The addition to a remedy that names the largest length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +45,18 @@ class Problem:
     path: str
     opening: int | None = 0
     remedy: Callable[[float], str] | None = None
-    """The text that tells how to set the noise to a multiplier, if it takes more than a number at `path`."""
+    """A function that writes how to set the noise to a multiplier; None if a number at `path` is enough."""
 
     @property
     def events(self) -> int | None:
-        """Events that the recipe asks for; `None`: as many as the budget allows."""
+        """Number of events that the recipe asks for; `None`: as many as the budget allows."""
         training = self.facts.training
         if training.epochs == "auto" or training.steps == "auto":
             return None
         return self.pace.events_for(training.epochs, training.steps)
 
     def compose(self, multiplier: float, events: int) -> tuple[Charge, ...]:
-        """All that is released: paid steps of preprocessing, then `charges`, or the best of several runs of these."""
+        """Returns all charges: paid steps of preprocessing, then `charges`, or the best of several runs of these."""
         return self.facts.release(self.charges(multiplier, events))
 
 
@@ -71,7 +71,7 @@ class Solution:
 
 
 def check_batch_sizes(pace: Pace, facts: Facts) -> list[Finding]:
-    """Batches are no larger than the data (P105), and the run is short enough to plan (P109)."""
+    """Checks that batches are no larger than the data (P105), and that the run is short enough to plan (P109)."""
     ends = {name: pace.batches[at][1] for name, at in (("", 0), (".from", 0), (".to", -1))}
     for name in ("",) if len(pace.batches) == 1 else (".from", ".to"):
         if ends[name] > facts.size:
@@ -103,8 +103,8 @@ def check_batch_sizes(pace: Pace, facts: Facts) -> list[Finding]:
 
 
 def check(problem: Problem) -> list[Finding]:
-    """Check that a run with nothing to solve keeps its budget. Rényi comes first; the tighter, slower accountant only
-    where Rényi does not decide."""
+    """Checks that a run with nothing to solve keeps its budget. Rényi comes first; the tighter, slower accountant is
+    asked only where Rényi does not decide."""
     facts, multiplier, events = problem.facts, problem.multiplier, problem.events
     budget, cap = facts.budget, facts.cap
     if cap is None or multiplier is None:
@@ -121,7 +121,7 @@ def check(problem: Problem) -> list[Finding]:
 
 
 def solve(problem: Problem, min_multiplier: float = MIN_NOISE) -> Solution:
-    """Solve the free variable; a solved multiplier below `min_multiplier` is refused.
+    """Solves the free variable; a solved multiplier below `min_multiplier` is refused.
 
     Raises:
         PlanRefused: the budget can't hold the plan (P102, P106), or is so large that it protects nothing (P107).
@@ -172,7 +172,7 @@ def solve(problem: Problem, min_multiplier: float = MIN_NOISE) -> Solution:
 
 
 def two_free_variables(path: str) -> Finding:
-    """The finding for a recipe with more than one `auto`."""
+    """Returns the finding for a recipe with more than one `auto`."""
     return Finding(
         "R302",
         "more than one of noise, length and budget is `auto`: one of them can be solved from the other two",
@@ -182,7 +182,7 @@ def two_free_variables(path: str) -> Finding:
 
 
 def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...], tuple[Assumption, ...]]:
-    """The assumptions of every mechanism of noisy sums: those listed before its own, and those after."""
+    """Returns the assumptions of every mechanism of noisy sums: those listed before its own, and those after."""
     participation = {
         "poisson": "each unit joins each batch independently with the sampling rate, and who joined stays secret",
         "truncated_poisson": "each unit joins each batch independently with the sampling rate; of a batch that is too "
@@ -205,7 +205,7 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
             Assumption(
                 "floating_point",
                 "rounding of float64 noise and of gradients leaks nothing, and nobody measures timing: "
-                "docs/accounting.md#what-is-assumed",
+                "docs/explanation/accounting.md#what-is-assumed",
                 "declaration",
             ),
         ),
@@ -223,7 +223,7 @@ def _assume_size(facts: Facts) -> tuple[Assumption, Assumption]:
 
 
 def _further(problem: Problem, multiplier: float, epsilon: float) -> int:
-    """Events that the budget allows beyond the opening; 0 if they are never equal."""
+    """Returns the number of events that the budget allows beyond the opening; 0 if they are never equal."""
     from dprecipe.privacy import calibrate
 
     if problem.opening is None:
@@ -250,7 +250,7 @@ def _epsilon(charges: Sequence[Charge], facts: Facts, accountant: str) -> float:
 
 
 def _overspent(problem: Problem, multiplier: float, events: int) -> Finding:
-    """The finding for an overspent budget: by how much, and which single change fits it."""
+    """Returns the finding for an overspent budget: the excess, and the single changes that would each fit it."""
     from dprecipe.privacy import calibrate
 
     facts, pace = problem.facts, problem.pace
@@ -314,7 +314,7 @@ def _too_long(facts: Facts) -> Finding:
 
 
 def too_loose(reason: str) -> Finding:
-    """The finding for a budget so large that it protects almost nothing; `reason` says how it is met."""
+    """Returns the finding for a budget so large that it protects almost nothing; `reason` says how it is met."""
     return Finding(
         "P107",
         f"the budget {reason}: it protects almost nothing",

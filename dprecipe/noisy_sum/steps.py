@@ -1,4 +1,4 @@
-"""The steps of a noisy-sum event: noise, batches and count, read from the event and stored nowhere else."""
+"""Reads the steps of a noisy-sum event: noise, batches and count are in the event and stored nowhere else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNSAMPLED = ("full_batch", "shuffle")
 
 
 def noise_multiplier(event: Event) -> float:
-    """The scale of an event's noise over its sensitivity.
+    """Returns the scale of an event's noise over its sensitivity.
 
     Raises:
         TypeError: the event is not a noisy sum.
@@ -25,12 +25,13 @@ def noise_multiplier(event: Event) -> float:
 
 
 def count_steps(charges: Iterable[Charge]) -> int:
-    """Steps that these events take: one each, or all batches of an epoch for a partition."""
+    """Counts the steps that these events take: one each, or all batches of an epoch for a partition."""
     return sum(charge.count * charge.event.steps for charge in charges)
 
 
 def sampling_rate(event: Event, scheme: str, size: int) -> float | None:
-    """The probability that a unit joins a batch of an event, of `size` units; `None`: no amplification is claimed."""
+    """Returns the probability that one of `size` units joins a batch of an event; `None`: no amplification is
+    claimed."""
     if scheme in UNSAMPLED:
         return None
     match event.sampling():
@@ -42,7 +43,7 @@ def sampling_rate(event: Event, scheme: str, size: int) -> float | None:
 
 
 def expected_batch(event: Event, size: int) -> float:
-    """Expected batch size of an event, of `size` units.
+    """Returns the expected batch size of an event on `size` units.
 
     For a sampled event it is the shortest number whose share of `size` is the rate: what the recipe gave.
     """
@@ -57,8 +58,8 @@ def expected_batch(event: Event, size: int) -> float:
 
 
 def shortest_number(value: float, accepts: Callable[[float], bool]) -> float:
-    """The number with the fewest digits near `value` that `accepts` takes: the number before rounding changed its last
-    digits; `value` itself if there is none."""
+    """Returns the number with the fewest digits near `value` that `accepts` takes: the original, before rounding
+    changed its last digits. Returns `value` itself if there is none."""
     for digits in range(1, 17):
         rounded = float(f"{value:.{digits}g}")
         if accepts(rounded):
@@ -67,5 +68,6 @@ def shortest_number(value: float, accepts: Callable[[float], bool]) -> float:
 
 
 def is_divisor(divisor: float, event: Event, size: int) -> bool:
-    """Whether a sum over the event's batches may be divided by this: their expected size, up to the rate's rounding."""
+    """Returns True if a sum over the event's batches may be divided by this: their expected size, up to the rate's
+    rounding."""
     return math.isclose(divisor, expected_batch(event, size), rel_tol=1e-15)

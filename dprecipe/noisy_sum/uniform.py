@@ -1,4 +1,4 @@
-"""Runs whose steps are all equal: what `dprecipe noise` needs to compare other noise in them."""
+"""Runs whose steps are all equal, in which `dprecipe noise` compares other noise."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dprecipe.language.base import Auto, Block
 
 @dataclass(frozen=True, slots=True)
 class UniformSteps:
-    """Each step adds Gaussian noise of one multiplier to one sum of clipped gradients."""
+    """A run in which each step adds Gaussian noise of one multiplier to one sum of clipped gradients."""
 
     norm: float
-    """How far one unit can move the sum, L2."""
+    """Largest L2 distance that one unit can move the sum."""
     multiplier: float | Auto
     sampling: Block
 
@@ -23,4 +23,4 @@ class MayHaveUniformSteps(Protocol):
     """A `mechanism` block with settings under which all steps are equal."""
 
     def uniform_steps(self) -> UniformSteps | None:
-        """Its steps; None if they are not equal, or their noise is not Gaussian."""
+        """Returns its steps; None if they are not equal, or their noise is not Gaussian."""

@@ -40,11 +40,11 @@ WARNINGS: Mapping[str, str] = {
 }
 """Every warning about a recipe itself, as a certificate words it."""
 PLAN_WARNINGS = frozenset({"P173", "P174"})
-"""Warnings that may need the solved plan: `validate` does not miss them."""
+"""Warnings that may need the solved plan: `validate` does not check that an accepted one occurred."""
 
 
 def mark_accepted(recipe: Recipe, findings: Iterable[Finding]) -> list[Finding]:
-    """The findings; accepted warnings with their reason."""
+    """Returns the findings, accepted warnings with their reason."""
     return [
         finding if finding.is_error else replace(finding, accepted=recipe.accept.get(finding.code, "").strip())
         for finding in findings
@@ -52,7 +52,7 @@ def mark_accepted(recipe: Recipe, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def find_invalid_acceptances(recipe: Recipe) -> Iterator[Finding]:
-    """Codes that can't be accepted, and empty reasons."""
+    """Finds codes that can't be accepted, and empty reasons."""
     for code, reason in recipe.accept.items():
         if code in WARNINGS:
             if not reason.strip():
@@ -71,7 +71,7 @@ def find_invalid_acceptances(recipe: Recipe) -> Iterator[Finding]:
 
 
 def find_unused_acceptances(recipe: Recipe, findings: Sequence[Finding], among: Iterable[str]) -> Iterator[Finding]:
-    """Codes among these that are accepted, and did not occur."""
+    """Finds codes among these that are accepted, and did not occur."""
     met = {finding.code for finding in findings}
     for code in recipe.accept:
         if code in among and code not in met:
@@ -85,13 +85,14 @@ def find_unused_acceptances(recipe: Recipe, findings: Sequence[Finding], among: 
 
 
 def open_warnings(findings: Iterable[Finding]) -> list[str]:
-    """Warnings that are not accepted, in the words of `WARNINGS`."""
+    """Returns the warnings that are not accepted, in the words of `WARNINGS`."""
     codes = {f.code for f in findings if not f.is_error and not f.accepted and f.code in WARNINGS}
     return [f"{code}: {WARNINGS[code]}" for code in sorted(codes)]
 
 
 def list_declarations(recipe: Recipe, findings: Iterable[Finding]) -> tuple[Assumption, ...]:
-    """What the certificate says of accepted warnings: the code, what it is about, and the author's words as such."""
+    """Lists the certificate's declarations of accepted warnings: the code, its subject, and the author's words as
+    such."""
     codes = dict.fromkeys(finding.code for finding in findings if finding.accepted)
     return tuple(
         Assumption(

@@ -1,7 +1,7 @@
-"""What a recipe may say of the account that its run is charged to (`budget.account`), and how it fits that account.
+"""Checks of the account that a run is charged to (`budget.account`), and of how the recipe fits that account.
 
-`check_account` needs the recipe alone, `check_file` looks at an account that is a file, without changing it; a run asks
-the others of the account that it opened, wherever that is.
+`check_account` needs the recipe alone, `check_file` looks at an account that is a file, without changing it; a run
+applies the others to the account that it opened, wherever that is.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SLOTS = "budget.slots"
 
 
 def check_account(recipe: Recipe) -> Iterator[Finding]:
-    """An account is a file or the address of a server (passwords: R113), fixed noise is charged to none, and a paid
-    score reads only people whom it counts (P230)."""
+    """Checks that an account is a file or the address of a server (passwords: R113), that fixed noise is charged to
+    none, and that a paid score reads only people whom the account counts (P230)."""
     name = recipe.budget.account
     if name is None:
         if recipe.budget.slots is not None:
             yield Finding(
                 "P207",
-                "slots are of an account, and this recipe names none",
+                "slots belong to an account, and this recipe names none",
                 "remove budget.slots; or name the account that has them: budget.account",
                 SLOTS,
             )
@@ -53,7 +53,8 @@ def check_account(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _check_score(recipe: Recipe) -> Iterator[Finding]:
-    """A paid score reads records of the account's people: an account knows its data by the training files as wholes."""
+    """Checks that a paid score reads records of the account's people: an account knows its data by the training files
+    as wholes."""
     train, test = recipe.data.train, recipe.data.test_source
     if recipe.tuning is None or recipe.tuning.score.noise_multiplier is None or test is None:
         return
@@ -61,8 +62,8 @@ def _check_score(recipe: Recipe) -> Iterator[Finding]:
         return
     yield Finding(
         "P230",
-        "every run pays for a score on data.test, and that is read from elsewhere than data.train: the account is that "
-        "of the people in data.train, and nobody charges the account of those in data.test",
+        "every run pays for a score on data.test, which is not read from the files of data.train: the account is that "
+        "of the people in data.train, and the account of those in data.test is not charged",
         "take data.test from the files of data.train: data.test: {split: …}, or other records of the same path; or "
         "leave out budget.account, and keep count of both yourself",
         "tuning.score.noise_multiplier",
@@ -70,7 +71,7 @@ def _check_score(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _list_files(source: AnySource) -> set[tuple[str, str]]:
-    """The files and tables that a source reads, whichever part of a file it takes."""
+    """Returns the files and tables that a source reads, whichever part of a file it takes."""
     return {(origin, "" if source.part else table) for origin, table in source.origins}
 
 
@@ -91,7 +92,7 @@ def _check_name(name: str) -> Iterator[Finding]:
 
 
 def check_facts(recipe: Recipe, facts: AccountFacts) -> Iterator[Finding]:
-    """The account is for the recipe's unit and relation, and large enough for its budget."""
+    """Checks that the account is for the recipe's unit and relation, and large enough for its budget."""
     from dprecipe.privacy.filters.cost import NotInAccount, check_relation
 
     budget, unit = recipe.budget, recipe.data.unit_name
@@ -126,7 +127,7 @@ def check_facts(recipe: Recipe, facts: AccountFacts) -> Iterator[Finding]:
             "P202",
             f"the budget of ε = {budget.epsilon:g} is more than account {facts.name} has for all its runs together: "
             f"{facts.epsilon:g}",
-            f"set budget.epsilon below {facts.epsilon:g}; dprecipe account plan tells what is left",
+            f"set budget.epsilon below {facts.epsilon:g}; dprecipe account plan shows what is left",
             "budget.epsilon",
         )
     if budget.slots is not None and facts.slots is None:
@@ -155,8 +156,8 @@ def _makes_unit(recipe: Recipe) -> bool:
 
 
 def check_solved(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
-    """What only a solved plan shows: that its events have a cost under the account's relation, that they can be slots
-    if it takes such, and that a run whose ε is `auto` fits the account's limits."""
+    """Checks a solved plan: its events have a cost under the account's relation, they can be slots if it takes slots,
+    and a run whose ε is `auto` fits the account's limits."""
     from dprecipe.privacy.filters.cost import NotInAccount, cost_of
     from dprecipe.privacy.filters.slots import SlotGroup
 
@@ -179,7 +180,7 @@ def check_solved(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
 
 
 def check_plan(plan: Plan, facts: AccountFacts) -> None:
-    """The plan fits the account, whatever was spent.
+    """Checks that the plan fits the account, whatever was spent.
 
     Raises:
         PlanRefused: it does not; each finding is at its place in the recipe.
@@ -191,8 +192,8 @@ def check_plan(plan: Plan, facts: AccountFacts) -> None:
 
 
 def check_file(recipe: Recipe, file: str | Path) -> list[Finding]:
-    """How the recipe in `file` fits an account that is a file; nothing of one on a server, which is not asked, or where
-    the recipe's own text is wrong."""
+    """Checks that the recipe in `file` fits an account that is a file. Finds nothing for an account on a server, which
+    is not asked, or where the recipe's own text is wrong."""
     name = recipe.budget.account
     if name is None or "://" in name or any(True for _ in check_account(recipe)):
         return []

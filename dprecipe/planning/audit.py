@@ -1,4 +1,4 @@
-"""Checks of the `audit` block, and what an audit of its sizes will be able to see."""
+"""Checks of the `audit` block, and the sensitivity of an audit of its sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_audit(recipe: Recipe) -> Iterator[Finding]:
-    """Every depth that is asked for is one that the mechanism has, and the run is one that can be audited."""
+    """Checks that the mechanism has every depth that is asked for, and that the run is one that can be audited."""
     if recipe.audit is None:
         return
     kind = recipe.mechanism.kind
@@ -42,15 +42,15 @@ def check_audit(recipe: Recipe) -> Iterator[Finding]:
     elif recipe.runtime.insecure is not None:
         yield Finding(
             "P221",
-            "runtime.insecure fixes sampling and noise, and an audit draws anew: it would speak of another program",
+            "runtime.insecure fixes sampling and noise, and an audit draws its own: it would test another program",
             "remove runtime.insecure, or audit",
             "audit",
         )
 
 
 def describe_audit(plan: Plan) -> list[tuple[str, str]]:
-    """The rows of `dprecipe plan`: what is tried before the first private record, and the smallest fault that it would
-    see. Nothing is known of its time before the program runs."""
+    """Returns the rows of `dprecipe plan`: the tests before the first private record, and the smallest fault that they
+    would see. Nothing is known of their time before the program runs."""
     block = plan.audit
     if block is None:
         return []
@@ -67,7 +67,7 @@ def _describe_steps(plan: Plan, steps: int, confidence: float) -> str:
 
     claims = [mu for charge in plan.mechanism_plan.events if (mu := step_mu(charge.event)) is not None]
     if not claims:
-        return f"{steps:,} steps, held against the claimed curve of a step"
+        return f"{steps:,} steps, compared with the claimed curve of a step"
     half = max(1, steps // 2)
     trials = AttackTrials(form="mu", positives_in=0, trials_in=half, positives_out=0, trials_out=half)
     fault = smallest_fault(trials, confidence, max(claims))

@@ -1,4 +1,4 @@
-"""Canaries in a recipe: whether its run can have them, what they cost, and how many are named. No data is read."""
+"""Checks of canaries in a recipe: whether its run can have them, their cost, and the number named. No data is read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dprecipe.privacy.audit.naming import Naming, choose_naming
 from dprecipe.recipe.root import Recipe
 
 LARGE_SHARE = 0.05
-"""Of the units that batches are drawn from: beyond it canaries cost so much that a warning is due."""
+"""Share of the units that batches are drawn from; beyond it, canaries cost so much that a warning is due."""
 
 
 def check_canaries(recipe: Recipe) -> Iterator[Finding]:
-    """The mechanism has canaries of this kind (P225), and they are few (P226)."""
+    """Checks that the mechanism has canaries of this kind (P225), and that they are few (P226)."""
     block, mechanism = recipe.audit, mechanism_of(recipe.mechanism.kind)
     if block is None or block.canaries is None:
         return
@@ -30,7 +30,7 @@ def check_canaries(recipe: Recipe) -> Iterator[Finding]:
         )
         yield Finding(
             "P225",
-            f"{recipe.mechanism.kind} has no {block.canary} canaries: nothing that it shows could be scored",
+            f"{recipe.mechanism.kind} has no {block.canary} canaries: it shows nothing that could be scored",
             other,
             "audit.canary" if mechanism.canaries else "audit.canaries",
         )
@@ -40,7 +40,7 @@ def check_canaries(recipe: Recipe) -> Iterator[Finding]:
         fewer = f"set audit.canaries to {few} or fewer" if few >= MIN_CANARIES else "remove audit.canaries"
         yield Finding(
             "P226",
-            f"{block.canaries:,} canaries are {share:.0%} of all units: so much of each batch teaches nothing",
+            f"{block.canaries:,} canaries are {share:.0%} of all units: that part of each batch teaches nothing",
             f"{fewer}, or accept what they cost",
             "audit.canaries",
             severity=Severity.WARNING,
@@ -48,7 +48,7 @@ def check_canaries(recipe: Recipe) -> Iterator[Finding]:
 
 
 def assume_canaries(recipe: Recipe) -> tuple[Assumption, ...]:
-    """What a run with canaries assumes."""
+    """Returns the assumptions of a run with canaries."""
     block = recipe.audit
     if block is None or block.canaries is None:
         return ()
@@ -60,7 +60,7 @@ def assume_canaries(recipe: Recipe) -> tuple[Assumption, ...]:
 
 
 def canaries_of(plan: Plan, canary: str | None = None) -> int:
-    """How many canaries a run has, of this kind or of any."""
+    """Returns the number of canaries that a run has, of this kind or of any."""
     block = plan.audit
     if block is None or block.canaries is None or canary not in (None, block.canary):
         return 0
@@ -68,7 +68,7 @@ def canaries_of(plan: Plan, canary: str | None = None) -> int:
 
 
 def naming_of(plan: Plan) -> Naming:
-    """How many canaries are named in, and as many out.
+    """Returns the number of canaries that are named in; as many are named out.
 
     Guarantees: a function of the plan alone.
     """

@@ -1,4 +1,4 @@
-"""What a tuned recipe tries: the values of its keys, the points to check, one run's recipe."""
+"""The candidates of a tuned recipe: the values of its keys, the points to check, one run's recipe."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from dprecipe.recipe.root import Recipe
 Point = Mapping[str, Value]
 """A value for each key of `tuning.over`."""
 MAX_POINTS = 64
-"""So many combinations are checked before a run; of more, each value with the others as the recipe has them."""
+"""Largest number of combinations that are all checked before a run; if there are more, each value is checked with the
+others as the recipe has them."""
 
 
 def list_ends(candidates: Candidates) -> tuple[Value, ...]:
-    """The values of a list, or both ends of a range."""
+    """Returns the values of a list, or both ends of a range."""
     return candidates.values if candidates.values is not None else tuple(candidates.range or ())
 
 
 def may_draw(candidates: Candidates, value: object) -> bool:
-    """Whether a run can have drawn this value."""
+    """Returns True if a run can have drawn this value."""
     if candidates.values is not None:
         return any(type(value) is type(known) and value == known for known in candidates.values)
     low, high = candidates.range or (0.0, 0.0)
@@ -30,7 +31,8 @@ def may_draw(candidates: Candidates, value: object) -> bool:
 
 
 def value_at(candidates: Candidates, uniform: float) -> Value:
-    """The value that a number of [0, 1) draws: of a list each with the same chance; of a range, of six digits."""
+    """Returns the value that a number of [0, 1) draws: from a list, each with the same chance; from a range, rounded to
+    six digits."""
     if candidates.values is not None:
         return candidates.values[min(int(uniform * len(candidates.values)), len(candidates.values) - 1)]
     low, high = candidates.range or (0.0, 0.0)
@@ -42,8 +44,8 @@ def value_at(candidates: Candidates, uniform: float) -> Value:
 
 
 def list_points(tuning: Tuning) -> Iterator[tuple[int, Point]]:
-    """Points to check, each with the place in `over` that it is about: every value alone, then all combinations where
-    these are few."""
+    """Lists points to check, each with the place in `over` that it is about: every value alone, then all combinations
+    where these are few."""
     ends: Sequence[tuple[Value, ...]] = [list_ends(each) for each in tuning.over]
     for index, values in enumerate(ends):
         yield from ((index, {tuning.over[index].key: value}) for value in values)
@@ -53,9 +55,9 @@ def list_points(tuning: Tuning) -> Iterator[tuple[int, Point]]:
 
 
 def trial_recipe(recipe: Recipe, point: Point, solved: Mapping[str, float | None]) -> Recipe:
-    """The recipe of one run: the values of a point, what was solved for all of them (`None` takes a value away), as its
-    budget its own cost and that of the paid steps before it; it is no release, so nothing is signed and no report is
-    written.
+    """Returns the recipe of one run: with the values of a point, with the values solved for all runs (`None` takes a
+    value away), and with its own cost and that of the paid steps before it as its budget. It is no release, so nothing
+    is signed and no report is written.
 
     Raises:
         PointError: the values make no recipe.

@@ -1,4 +1,4 @@
-"""Checks of what is learned: the mechanism can learn such a label, and the loss is one of it."""
+"""Checks of the label and its loss: the mechanism can learn such a label, and the loss fits it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dprecipe.recipe.root import Recipe
 
 
 def check_label(recipe: Recipe) -> Iterator[Finding]:
-    """The mechanism learns labels of this kind."""
+    """Checks that the mechanism learns labels of this kind."""
     if check_data(recipe.data):
         return  # other rules report it
     target = describe_data(recipe.data).target
@@ -66,14 +66,15 @@ def _place_of_label(recipe: Recipe) -> str:
 
 
 def _own_loss(recipe: Recipe) -> str:
-    """Where the loss comes from, if not from `training`; empty if it does."""
+    """Returns the source of the loss if it is not `training`; empty if it is."""
     if is_convex(recipe):
         return f"{recipe.mechanism.kind} has proven constants for the loss of model.kind, and takes no other"
     return "training.robustness chooses the loss of a student" if has_student(recipe) else ""
 
 
 def check_loss(training: Training, target: Target, own_loss: str = "") -> Iterator[Finding]:
-    """`training.loss` and `class_weights` fit the label. `own_loss`: why the mechanism takes none; empty if it does."""
+    """Checks that `training.loss` and `class_weights` fit the label. `own_loss`: why the mechanism takes none; empty if
+    it does."""
     yield from _check_weights(training, target, own_loss)
     if training.loss is None:
         return
@@ -104,7 +105,7 @@ def _check_weights(training: Training, target: Target, own_loss: str) -> Iterato
     if own_loss:
         yield Finding(
             "R306",
-            f"{own_loss}: weights would be factors of it",
+            f"{own_loss}: weights would multiply it",
             "remove training.class_weights; or use a mechanism that clips gradients",
             path,
         )
@@ -112,7 +113,7 @@ def _check_weights(training: Training, target: Target, own_loss: str) -> Iterato
     if not isinstance(target, ClassTarget | SeveralTarget):
         yield Finding(
             "R311",
-            f"class_weights are of classes, and the label is {target.describe()}",
+            f"class_weights are for classes, and the label is {target.describe()}",
             "remove training.class_weights",
             path,
         )

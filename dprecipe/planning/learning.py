@@ -21,24 +21,25 @@ from dprecipe.recipe.root import Recipe
 
 
 def has_student(recipe: Recipe) -> bool:
-    """Whether the model is a student of released labels, and not made by noisy steps."""
+    """Returns True if the model is a student of released labels, and not made by noisy steps."""
     return mechanism_of(recipe.mechanism.kind).has_student
 
 
 def is_convex(recipe: Recipe) -> bool:
-    """Whether the mechanism takes plain steps of its own on a convex loss, whose constants are proved."""
+    """Returns True if the mechanism takes plain steps of its own on a convex loss with proved constants."""
     return mechanism_of(recipe.mechanism.kind).is_convex
 
 
 def is_fitted_directly(recipe: Recipe) -> bool:
-    """Whether the model takes no gradient steps: the `training` block is then left out."""
+    """Returns True if the model takes no gradient steps: the `training` block is then left out."""
     if isinstance(recipe.model, RandomForest | GradientBoosting):
         return True
     return has_student(recipe) and isinstance(recipe.model, LogisticRegression) and recipe.training == Training()
 
 
 def check_gradients(recipe: Recipe) -> Iterator[Finding]:
-    """Noise is added to gradients: a model without them can't be trained so. A convex mechanism's account says it."""
+    """Refuses a model without gradients if noise is added to gradients. The account of a convex mechanism has its own
+    check."""
     if is_convex(recipe):
         return
     if isinstance(recipe.model, RandomForest | GradientBoosting) and not has_student(recipe):
@@ -51,13 +52,13 @@ def check_gradients(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _suggest_student() -> str:
-    """The mechanisms that can train trees: those with a student."""
+    """Suggests the mechanisms that can train trees: those with a student."""
     kinds = list_kinds(lambda mechanism: mechanism.has_student)
     return f"; or mechanism.kind {join_with_or(kinds)}, whose student can be a tree" if kinds else ""
 
 
 def check_convex_models(recipe: Recipe) -> Iterator[Finding]:
-    """What has constants that are proved is of use where they are needed, and nowhere else."""
+    """Refuses models with proved constants where the mechanism has no use for them."""
     if not is_convex(recipe):
         convex = join_with_or(list_kinds(lambda mechanism: mechanism.is_convex))
         yield from checks.find_unsupported(
@@ -66,7 +67,8 @@ def check_convex_models(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_training_block(recipe: Recipe) -> Iterator[Finding]:
-    """A model that learns by gradient steps has an optimizer and exactly one length; one that is fitted has neither."""
+    """Checks that a model that learns by gradient steps has an optimizer and exactly one length, and that a fitted
+    model has neither."""
     training = recipe.training
     if isinstance(recipe.model, RandomForest | GradientBoosting):
         if has_student(recipe) and training != Training():
@@ -110,7 +112,7 @@ def check_training_block(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_length(training: Training) -> Iterator[Finding]:
-    """Exactly one length: of `epochs` and `steps` one is given."""
+    """Checks that exactly one of `epochs` and `steps` is given."""
     if (training.epochs is None) == (training.steps is None):
         both = training.epochs is not None
         yield Finding(
@@ -122,7 +124,8 @@ def check_length(training: Training) -> Iterator[Finding]:
 
 
 def check_training_keys(recipe: Recipe) -> Iterator[Finding]:
-    """Noisy steps have the batches of the `mechanism` block; a student's steps spend nothing, none are solved for."""
+    """Checks that noisy steps take the batches of the `mechanism` block, and that a student's length is a number: it
+    spends nothing, so it can't be solved for."""
     training = recipe.training
     if not mechanism_of(recipe.mechanism.kind).has_length:
         return  # `check_training_block` says that there is no such block
@@ -161,7 +164,7 @@ def check_training_keys(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
-    """A recipe may set only the options of `runtime` that its mechanism reads."""
+    """Checks that a recipe sets only the options of `runtime` that its mechanism reads."""
     kind, runtime = recipe.mechanism.kind, recipe.runtime
     options = mechanism_of(kind).runtime_options
     if "compile" in options and runtime.compile is True and recipe.data.unit != "record":
@@ -174,7 +177,7 @@ def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
     if runtime.sharding != "none" and recipe.audit is not None and recipe.audit.canaries is not None:
         yield Finding(
             "R307",
-            "canaries are scored by noisy sums as a whole, and each process has a part of them",
+            "canaries are scored by whole noisy sums, and each process has a part of them",
             "remove runtime.sharding, or audit.canaries",
             "runtime.sharding",
         )
@@ -197,16 +200,16 @@ def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
         able = _kinds_that_read("physical_batch")
         yield Finding(
             "R307",
-            f"{kind} takes a number of records at once: physical_batch: auto is for {able} alone",
+            f"{kind} needs a number of records at once: physical_batch: auto is for {able} alone",
             "write a number, or remove runtime.physical_batch",
             "runtime.physical_batch",
         )
     options_set: tuple[tuple[RuntimeOption, str, bool], ...] = (
         ("compile", "compiles nothing", runtime.compile != "auto"),
-        ("precision", "computes in a precision of its own", runtime.precision != 32),
-        ("recompute", "stores what is inside of blocks", runtime.recompute),
+        ("precision", "computes in its own precision", runtime.precision != 32),
+        ("recompute", "stores the activations inside blocks", runtime.recompute),
         ("processes", "runs in one process", runtime.processes > 1),
-        ("sharding", "has its noisy sums whole", runtime.sharding != "none"),
+        ("sharding", "keeps its noisy sums whole", runtime.sharding != "none"),
         ("loggers", "logs nothing while it runs", bool(runtime.loggers)),
     )
     for key, what, is_set in options_set:
@@ -221,7 +224,8 @@ def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _check_parameters_in_shards(recipe: Recipe) -> Iterator[Finding]:
-    """Weights in shards are gathered block by block, for one pass of records that are units."""
+    """Checks the conditions of weights in shards, which are gathered block by block, for one pass of records that are
+    units."""
     runtime = recipe.runtime
     if runtime.sharding != "parameters":
         return
@@ -231,7 +235,7 @@ def _check_parameters_in_shards(recipe: Recipe) -> Iterator[Finding]:
         "units of one record (data.unit: record)": recipe.data.unit == "record",
         "a number in runtime.physical_batch, which is measured with whole weights": runtime.physical_batch != "auto",
         "a pass that is not compiled": runtime.compile is not True,
-        "recompute: true with precision: bf16, which else keeps a copy of all weights": runtime.precision == 32
+        "recompute: true with precision: bf16, which otherwise keeps a copy of all weights": runtime.precision == 32
         or runtime.recompute,
     }
     for needs, has in reasons.items():
@@ -249,18 +253,19 @@ def _kinds_that_read(option: RuntimeOption) -> str:
 
 
 def check_augmentation(recipe: Recipe, facts: DataFacts) -> Iterator[Finding]:
-    """A student's augmentation moves pixels."""
+    """Checks that a student's augmentation has pixels to move."""
     if recipe.training.augment is not None and not facts.is_pixels:
         yield Finding(
             "R212",
-            "training.augment moves pixels, and the features are no images here",
-            "remove training.augment, or what makes no image of them in data.preprocess (flatten, scattering)",
+            "training.augment moves pixels, and the features here are not images",
+            "remove training.augment, or the steps of data.preprocess that make vectors of images (flatten, "
+            "scattering)",
             "training.augment",
         )
 
 
 def check_released_labels(recipe: Recipe) -> Iterator[Finding]:
-    """Only a student's labels can be published."""
+    """Refuses published labels unless they are a student's."""
     if recipe.release.labels and not has_student(recipe):
         yield Finding(
             "R306",
@@ -271,14 +276,15 @@ def check_released_labels(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_released_weights(recipe: Recipe) -> Iterator[Finding]:
-    """Adapters by themselves have a form that other programs read only where those of a language model are trained."""
+    """Refuses `release.weights` unless a language model's adapters are trained: no other model has a second form that
+    other programs read."""
     model = recipe.model
     if recipe.release.weights is not None and not (isinstance(model, CausalLm) and model.lora is not None):
         yield Finding(
             "R340",
             f"{model.kind} without adapters is released in one form: release.weights has no effect"
             if isinstance(model, CausalLm)
-            else f"{model.kind} is released in one form: release.weights is of a causal_lm with lora",
+            else f"{model.kind} is released in one form: release.weights is for a causal_lm with lora",
             "remove release.weights" + (", or add model.lora" if isinstance(model, CausalLm) else ""),
             "release.weights",
         )

@@ -1,4 +1,4 @@
-"""What a recipe may not send to a logger."""
+"""Checks of loggers: the values that a recipe may not send to them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ PRIVATELY = "log with kind tensorboard or csv and values: private, into files un
 
 
 def check_loggers(recipe: Recipe) -> Iterator[Finding]:
-    """Nothing private leaves the run's own files, and no logger tells how long a run takes if that is protected."""
+    """Checks that nothing private leaves the run's own files, and that no logger reveals the duration of a run where it
+    is protected."""
     for number, logger in enumerate(recipe.runtime.loggers):
         path = f"runtime.loggers.{number}"
         if recipe.tuning is not None:
             yield Finding(
                 "P195",
-                "how many runs a tuned run makes, and how each of them does, is secret: no logger may tell",
+                "how many runs a tuned run makes, and how each of them does, is secret: no logger may show it",
                 "remove runtime.loggers; private/trials.csv has the scores of all runs",
                 path,
             )
@@ -33,7 +34,7 @@ def check_loggers(recipe: Recipe) -> Iterator[Finding]:
             why = "is protected (data.size: {max: …})" if recipe.data.hides_size else "data.test.split keeps secret"
             yield Finding(
                 "P195",
-                f"how long a step takes tells of the number of units, which {why}, and a logger notes the time of each "
+                f"how long a step takes reveals the number of units, which {why}, and a logger notes the time of each "
                 "value and of the run's end",
                 PRIVATELY,
                 path,

@@ -1,4 +1,4 @@
-"""Recipe to plan: pure arithmetic, no data read, no torch."""
+"""Turns a recipe into a plan: pure arithmetic, no data read, no torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dprecipe.recipe.read import Loaded
 
 
 def plan(loaded: Loaded) -> Plan:
-    """Check a recipe across its blocks, solve its free variable, and freeze what the run will do and spend.
+    """Checks a recipe across its blocks, solves its free variable, and freezes what the run will do and spend.
 
     Guarantees: `plan.guarantee.epsilon <= plan.budget.epsilon`; the same texts give the same digest.
 
@@ -95,7 +95,7 @@ def plan(loaded: Loaded) -> Plan:
 
 
 def plan_trial(loaded: Loaded, tuned: Plan, point: Point) -> Plan:
-    """The plan of one of the runs of a tuned plan, with the values that it drew.
+    """Returns the plan of one of the runs of a tuned plan, with the values that it drew.
 
     Guarantees: its paid steps and its events are those that the tuned plan was solved for.
 
@@ -112,7 +112,7 @@ def plan_trial(loaded: Loaded, tuned: Plan, point: Point) -> Plan:
 
 
 def plan_chosen(loaded: Loaded, chosen: Point) -> Plan:
-    """The plan of a tuned recipe after the choice: what is released is the run with these values. Its digest is that of
+    """Returns the plan of a tuned recipe after the choice: the run with these values is released. Its digest is that of
     the plan before.
 
     Raises:

@@ -1,4 +1,5 @@
-"""Steps of preprocessing that read private records: who composes them, what they may cost, and their noise, solved.
+"""Paid steps of preprocessing, which read private records: who composes them, what they may cost, and their solved
+noise.
 
 Prices are solved in this order: shares of ε, each for its step alone; then, under the joint composition of everything,
 the one free variable: noise or length of the mechanism, or the noise of one step.
@@ -34,8 +35,8 @@ from dprecipe.recipe.root import Recipe
 
 
 def check_paid_steps(recipe: Recipe) -> Iterator[Finding]:
-    """A mechanism composes them with what it releases itself, or refuses them (P124); a noisy count is for a number of
-    units that the relation hides (P125); and prices leave something of the budget (P126)."""
+    """Checks that a mechanism composes them with its own releases (P124), that a noisy count is for a number of units
+    that the relation hides (P125), and that prices leave something of the budget (P126)."""
     kind, relation = recipe.mechanism.kind, recipe.budget.neighbouring
     for index, step in list_paid_steps(recipe.data):
         path = path_of(index, step)
@@ -60,8 +61,8 @@ def check_paid_steps(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _hidden_size(recipe: Recipe) -> Iterator[Finding]:
-    """A number of units that is protected (P127): the relation protects it, and a noisy one is released before
-    anything divides by it."""
+    """Checks a protected number of units (P127): the relation protects it, and a noisy one is released before anything
+    divides by it."""
     data, relation = recipe.data, recipe.budget.neighbouring
     if not data.hides_size:
         return
@@ -76,11 +77,11 @@ def _hidden_size(recipe: Recipe) -> Iterator[Finding]:
         )
     elif not mechanism_of(recipe.mechanism.kind).can_hide_size:
         kind = recipe.mechanism.kind
-        yield Finding("P127", f"{kind} runs on a number of units that is known", declare, "data.size")
+        yield Finding("P127", f"{kind} needs a known number of units", declare, "data.size")
     elif first is None or not isinstance(first[1], DpCount):
         yield Finding(
             "P127",
-            "sums are divided by the number of units, of which only a bound is declared"
+            "sums are divided by the number of units, and only a bound on it is declared"
             + ("" if first is None else f", and {path_of(*first)} comes before any is released"),
             "make {dp_count: {share: 0.02}} the first paid step of data.preprocess, or " + declare,
             "data.size",
@@ -93,13 +94,14 @@ def _price(recipe: Recipe, step: PaidStep, path: str) -> Iterator[Finding]:
         yield Finding(
             "P126",
             "a share is a part of budget.epsilon, which is `auto`",
-            "write noise_multiplier in its place, or give budget.epsilon a number",
+            "write noise_multiplier instead, or give budget.epsilon a number",
             f"{path}.share",
         )
     if isinstance(step, DpCategories | DpVocabulary) and step.min_units != "auto" and not isinstance(noise, float):
         yield Finding(
             "P126",
-            "with min_units a number, more noise releases more of what a single unit has, so the noise can't be solved",
+            "if min_units is a number, more noise releases more of what a single unit has, so the noise can't be "
+            "solved",
             "write min_units: auto, or a number for noise_multiplier",
             f"{path}.min_units",
         )
@@ -128,13 +130,14 @@ def _prices_together(recipe: Recipe) -> Iterator[Finding]:
 
 
 def list_free_prices(recipe: Recipe) -> dict[str, object]:
-    """The noise multipliers of paid steps, by path: each may be `auto`."""
+    """Returns the noise multipliers of paid steps, by path: each may be `auto`."""
     steps = list_paid_steps(recipe.data)
     return {f"{path_of(index, step)}.noise_multiplier": step.noise_multiplier for index, step in steps}
 
 
 def pin_prices(recipe: Recipe, stages: Sequence[PaidStage] = ()) -> dict[str, float | None]:
-    """Values, by path, that fix the noise of every paid step: that of `stages`, or 1 where none are known yet."""
+    """Returns values, by path, that fix the noise of every paid step: that of `stages`, or 1 where none are known
+    yet."""
     noise = {stage.step: stage.noise_multiplier for stage in stages}
     pins: dict[str, float | None] = {}
     for index, step in list_paid_steps(recipe.data):
@@ -144,7 +147,7 @@ def pin_prices(recipe: Recipe, stages: Sequence[PaidStage] = ()) -> dict[str, fl
 
 
 def solve_prices(recipe: Recipe, facts: Facts) -> tuple[Facts, dict[str, float | int]]:
-    """The facts with the noise of every paid step solved, and the one that was `auto`, by its path.
+    """Returns the facts with the noise of every paid step solved, and the one that was `auto`, by its path.
 
     Guarantees: that step, the others and the mechanism's own events together cost at most the budget's ε.
 
@@ -182,8 +185,8 @@ def solve_prices(recipe: Recipe, facts: Facts) -> tuple[Facts, dict[str, float |
 
 
 def list_spending(own: Sequence[Charge], facts: Facts) -> tuple[CostAlone, ...]:
-    """What each stage, and the mechanism (or the best of several runs of it), of the events `own`, would cost alone;
-    empty where there is no stage.
+    """Returns the cost of each stage alone, and of the mechanism alone (or of the best of several runs), whose charges
+    are `own`; empty where there is no stage.
 
     Raises:
         PlanRefused: the stages alone cost more than the budget.
@@ -205,7 +208,7 @@ def list_spending(own: Sequence[Charge], facts: Facts) -> tuple[CostAlone, ...]:
 
 
 def assume_paid_steps(facts: Facts) -> Iterator[Assumption]:
-    """What the account of paid steps takes for granted."""
+    """Returns the assumptions of the account of paid steps."""
     if facts.stages:
         yield Assumption(
             "preprocessing",

@@ -1,4 +1,4 @@
-"""Paths of data files that are wrong by their text alone; no file is opened."""
+"""Checks of paths of data files by their text alone; no file is opened."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _READ_BY = {
 
 
 def declared_files(recipe: AnyRecipe) -> Iterator[tuple[str, str, str]]:
-    """The data files of a recipe: the path of the key, the source that reads such files, the file's path."""
+    """Returns the data files of a recipe: the path of the key, the source that reads such files, the file's path."""
     data = recipe.data
     for role, source in (("train", data.train), ("public", data.public), ("test", data.test_source)):
         if source is not None:
@@ -49,7 +49,7 @@ def declared_files(recipe: AnyRecipe) -> Iterator[tuple[str, str, str]]:
 
 
 def check_data_files(recipe: AnyRecipe) -> Iterator[Finding]:
-    """Paths have no variables, and name files of the kind that the source reads."""
+    """Checks that paths have no variables, and name files of the kind that the source reads."""
     for key, source, path in declared_files(recipe):
         variable = VARIABLE.search(path)
         if variable is not None:

@@ -1,4 +1,4 @@
-"""Records selected by their place in a file: no neighbouring data set may shift the places."""
+"""Checks of records selected by their place in a file: no neighbouring data set may shift the places."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dprecipe.recipe.root import Recipe
 
 
 def check_record_range(recipe: Recipe) -> Iterator[Finding]:
-    """A range of records is sound only where no neighbour moves a record to another place.
+    """Refuses a range of records where a neighbour can move a record to another place.
 
-    Whoever leaves the file moves all later records up, and one that was outside of `records` comes in: the sum of
-    clipped gradients moves by two clip norms, not by one. The same holds where a replaced unit may have another number
-    of records.
+    A record that leaves the file moves all later ones up, and one that was outside of `records` comes in: the sum of
+    clipped gradients moves by two clip norms, not by one. The same holds where a replaced unit may have a different
+    number of records.
     """
     records, unit, relation = recipe.data.train.records, recipe.data.unit, recipe.budget.neighbouring
     if records is None or relation not in mechanism_of(recipe.mechanism.kind).relations:
@@ -27,8 +27,8 @@ def check_record_range(recipe: Recipe) -> Iterator[Finding]:
         others = "; or to replace_one" if unit == "record" else ""
         yield Finding(
             "P119",
-            f"data.train.records takes [{records[0]}, {records[1]}) by place, and whoever leaves the file moves a "
-            "later record in: that is a replacement, which add_or_remove_one does not count",
+            f"data.train.records takes [{records[0]}, {records[1]}) by place, and a record that leaves the file moves "
+            "a later record in: that is a replacement, which add_or_remove_one does not count",
             f"{blanked.format(unit_name(recipe))}{others}; "
             "or remove data.train.records and name a file that holds these records alone",
             path,
@@ -45,7 +45,7 @@ def check_record_range(recipe: Recipe) -> Iterator[Finding]:
 
 
 def not_protected(plan: Plan) -> tuple[str, ...]:
-    """What a selection by place leaves out of the claim, in words; nothing where there is none."""
+    """Returns the exceptions that a selection by place makes to the claim, in words; empty where there is none."""
     records = plan.data.train.records
     if records is None:
         return ()

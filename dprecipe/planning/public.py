@@ -1,4 +1,4 @@
-"""Public records: only for a mechanism with a student, and none of them private.
+"""Checks of public records: only a mechanism with a student has them, and none of them is private.
 
 Two files may contain the same records. Here sources are compared by what the recipe says; `dprecipe.data` compares the
 files.
@@ -20,7 +20,7 @@ from dprecipe.recipe.root import Recipe
 
 
 def assume_public_weights(recipe: Recipe) -> Iterator[Assumption]:
-    """Whether weights learned elsewhere are public, or made from a seed, can only be declared."""
+    """Returns the assumption that initial weights are public or made from a seed, which can only be declared."""
     model = recipe.model
     if isinstance(model, Primed) and model.prior is not None:
         prior = model.prior
@@ -42,7 +42,7 @@ def assume_public_weights(recipe: Recipe) -> Iterator[Assumption]:
 
 
 def assume_public_tokenizer(recipe: Recipe) -> Iterator[Assumption]:
-    """Whether a tokeniser is public can only be declared."""
+    """Returns the assumption that a tokeniser is public, which can only be declared."""
     if has_tokenizer(recipe.data.preprocess):
         yield Assumption(
             "tokenizer",
@@ -52,7 +52,7 @@ def assume_public_tokenizer(recipe: Recipe) -> Iterator[Assumption]:
 
 
 def check_public_records(recipe: Recipe) -> Iterator[Finding]:
-    """A student needs public records; nothing else reads them."""
+    """Checks that a student has public records, and that no other mechanism has any."""
     kind, public = recipe.mechanism.kind, recipe.data.public
     if has_student(recipe) and public is None:
         yield Finding(
@@ -72,7 +72,7 @@ def check_public_records(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_disjoint_sources(recipe: Recipe) -> Iterator[Finding]:
-    """Public records are released with their labels: none of them may be private, and none of them scored."""
+    """Checks that no public record is private or scored: they are released with their labels."""
     train, public, test = recipe.data.train, recipe.data.public, recipe.data.test_source
     if public is None:
         return
@@ -94,7 +94,7 @@ def check_disjoint_sources(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_test_records(recipe: Recipe) -> Iterator[Finding]:
-    """Public scores on the training records would publish them outside the budget."""
+    """Refuses public scores on the training records, which would publish them outside the budget."""
     train, test = recipe.data.train, recipe.data.test_source
     if test is not None and test.access == "public" and share_records(train, test):
         yield Finding(
@@ -108,7 +108,7 @@ def check_test_records(recipe: Recipe) -> Iterator[Finding]:
 
 
 def share_records(one: AnySource, other: AnySource) -> bool:
-    """Whether two sources read a record in common, as far as the recipe says."""
+    """Returns True if two sources read a record in common, as far as the recipe says."""
     if not set(one.origins) & set(other.origins):
         return False
     if one.origins != other.origins or one.records is None or other.records is None:

@@ -1,7 +1,7 @@
-"""Records that a query makes of tables: no neighbour may change a record of somebody else.
+"""Checks of records that a query makes of tables: no neighbour may change a record of another unit.
 
-Neighbours differ in the rows of one unit. Where each record is made of one row, their results differ in that unit's
-records alone, and so does the result of any query that the author declares to be such.
+Neighbours differ in the rows of one unit. Where each record is made of one row, the query's results differ in that
+unit's records alone. The author may declare the same of any other query.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dprecipe.recipe.root import Recipe
 
 
 def check_query(recipe: Recipe) -> Iterator[Finding]:
-    """Each private record depends on rows of its own unit; where the relation keeps the number of records, the query
-    does, too."""
+    """Checks that each private record depends on rows of its own unit, and that the query keeps the number of records
+    where the relation does."""
     for role, source in (("train", recipe.data.train), ("test", recipe.data.test_source)):
         selection = None if source is None or source.access == "public" else source.selection
         if selection is None or (role == "test" and recipe.data.split is not None):
@@ -47,7 +47,7 @@ def _check_relation(recipe: Recipe, path: str) -> Iterator[Finding]:
 
 
 def assume_query(recipe: Recipe) -> Iterator[Assumption]:
-    """What the data set is, and why a record is its unit's own."""
+    """Returns the assumptions about a query's result: what the data set is, and why a record is its unit's own."""
     selection = recipe.data.train.selection
     if selection is None:
         return

@@ -1,5 +1,5 @@
 """Checks across blocks, each a small function: what pydantic can't see and the mathematics does not cover. Checks of
-the training are in `dprecipe.planning.learning`, of public records in `dprecipe.planning.public`.
+the training are in `dprecipe.planning.learning`, those of public records in `dprecipe.planning.public`.
 
 `dprecipe validate` runs `check` on a recipe whose structure is valid; it reads no data. Findings have the dotted path;
 the language adds the place.
@@ -40,7 +40,8 @@ LARGE_EPSILON = 10.0
 
 
 def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[Finding]:
-    """All findings of a well-formed recipe, errors and warnings; `attachments` as in `contract.plan.Source`."""
+    """Returns all findings of a well-formed recipe, errors and warnings; `attachments` as in
+    `contract.plan.RecipeSource`."""
     findings = [finding for rule in RULES for finding in rule(recipe)]
     if any(finding.is_error for finding in findings):
         return accept.mark_accepted(
@@ -53,7 +54,7 @@ def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[F
     account = mechanism_of(recipe.mechanism.kind).account
     try:
         findings += account.check(recipe.mechanism, Facts.of(recipe, attached))
-    except PlanRefused as refusal:  # by a paid step, whose price is solved when it is asked for
+    except PlanRefused as refusal:  # by a paid step, whose price is solved on request
         findings += refusal.findings
     if not any(finding.is_error for finding in findings):
         findings += accept.find_unused_acceptances(recipe, findings, accept.WARNINGS.keys() - accept.PLAN_WARNINGS)
@@ -61,7 +62,7 @@ def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[F
 
 
 def check_free_variable(recipe: Recipe) -> Iterator[Finding]:
-    """At most one of noise, length and budget is `auto`."""
+    """Checks that at most one of noise, length and budget is `auto`."""
     free: dict[str, object] = dict(recipe.mechanism.solvable)
     if not learning.has_student(recipe):
         free |= {"training.epochs": recipe.training.epochs, "training.steps": recipe.training.steps}
@@ -78,7 +79,7 @@ def check_free_variable(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_relation(recipe: Recipe) -> Iterator[Finding]:
-    """A mechanism covers only the neighbouring relations of its theorems."""
+    """Checks that the mechanism's theorems cover the neighbouring relation."""
     kind, relation = recipe.mechanism.kind, recipe.budget.neighbouring
     mechanism = mechanism_of(kind)
     if relation not in mechanism.relations:
@@ -92,7 +93,7 @@ def check_relation(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_delta(recipe: Recipe) -> Iterator[Finding]:
-    """δ must be far below 1/size: at 1/size, publishing one whole record is allowed."""
+    """Checks that δ is far below 1/size: at 1/size, publishing one whole record is allowed."""
     delta, size = recipe.budget.delta, recipe.data.max_units
     product = delta * size
     exponent = math.floor(math.log10(0.1 / size))
@@ -116,7 +117,7 @@ def check_delta(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_epsilon(recipe: Recipe) -> Iterator[Finding]:
-    """Above 10, ε promises little."""
+    """Warns above ε = 10, which promises little."""
     epsilon = recipe.budget.epsilon
     if epsilon != "auto" and epsilon > LARGE_EPSILON:
         yield Finding(
@@ -129,7 +130,7 @@ def check_epsilon(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_metrics(recipe: Recipe) -> Iterator[Finding]:
-    """Metrics on private records stay in `private/`; training records are never public."""
+    """Checks that metrics on private records stay in `private/`, and that training records are not declared public."""
     if recipe.data.train.access == "public":
         yield Finding(
             "P111",
@@ -149,11 +150,11 @@ def check_metrics(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_randomness(recipe: Recipe) -> Iterator[Finding]:
-    """Fixed noise protects nobody."""
+    """Warns of fixed noise, which protects no one."""
     if recipe.runtime.insecure is not None:
         yield Finding(
             "P114",
-            "runtime.insecure fixes sampling and noise: whoever knows the seed can remove the noise",
+            "runtime.insecure fixes sampling and noise: anyone who knows the seed can remove the noise",
             "remove runtime.insecure; the certificate of this run will not verify as a release",
             "runtime.insecure",
             severity=Severity.WARNING,
@@ -161,7 +162,7 @@ def check_randomness(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_data_and_model(recipe: Recipe) -> Iterator[Finding]:
-    """Sources, columns and preprocessing fit together, and the model takes what they make."""
+    """Checks that sources, columns and preprocessing fit together, and that the model takes their output."""
     findings = data_checks.check_data(recipe.data)
     yield from findings
     if not any(finding.is_error for finding in findings):

@@ -21,7 +21,8 @@ COUNT: Schema = {"type": "integer", "minimum": 1}
 
 
 def plan_schema() -> Schema:
-    """The document `dprecipe.plan/v1`. Additions are allowed; what is here keeps its name and meaning."""
+    """Returns the schema of the document `dprecipe.plan/v1`. Additions are allowed; what is here keeps its name and
+    meaning."""
     point = _object(epsilon={"type": "number", "minimum": 0}, delta={"type": "number", "minimum": 0, "maximum": 1})
     at = _object(position=COUNT, **point["properties"])
     guarantee = _object(
@@ -65,7 +66,7 @@ def plan_schema() -> Schema:
     document["properties"]["policies"] = {
         "type": "array",
         "items": _object(name=TEXT, digest=DIGEST),
-        "description": "the policies that the recipe was held against, where there are any",
+        "description": "the policies that the recipe was checked against, where there are any",
     }
     one_run = _object(epsilon=NUMBER)
     document["properties"]["one_run"] = {**one_run, "description": "of a tuned run: what one of its runs costs"}
@@ -79,7 +80,7 @@ def plan_schema() -> Schema:
 
 
 def _stages() -> Schema:
-    """Where the recipe has paid steps of preprocessing: what each is."""
+    """Returns the schema of the paid steps of preprocessing, for recipes that have any."""
     step: Schema = {"type": "integer", "minimum": 0, "description": "its number in data.preprocess, from 0"}
     place: Schema = {"type": "integer", "minimum": 0, "description": "its place in `events`, from 0"}
     events = {"type": "array", "items": _object(count=COUNT, event=place), "minItems": 1}
@@ -88,14 +89,15 @@ def _stages() -> Schema:
 
 
 def _spending() -> Schema:
-    """What each of them, and the mechanism's own events, would cost alone."""
+    """Returns the schema of the cost that each of them, and the mechanism by itself, would have alone."""
     step: Schema = {"type": ["integer", "null"], "minimum": 0, "description": "null: of the mechanism"}
     part = _object(kind={"enum": [*PAID, TRAINING]}, step=step, epsilon={"type": "number", "minimum": 0})
     return {"type": "array", "items": part, "minItems": 2}
 
 
 def _details() -> tuple[list[Schema], Schema]:
-    """What `details` holds for each mechanism, by the fields of its plans, and the definitions that this refers to."""
+    """Returns the schema of `details` for each mechanism, by the fields of its plans, and the definitions that this
+    refers to."""
     kinds: list[tuple[str, TypeAdapter[MechanismPlan]]] = [
         (mechanism.kind, plan_adapter(mechanism.plan_type)) for mechanism in MECHANISMS.values()
     ]

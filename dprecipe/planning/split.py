@@ -1,5 +1,5 @@
-"""Held-out records that are cut out of the training source: what a split may be by, and under which relation and for
-which mechanism it is bounded. The proof is in `dprecipe.data.split`."""
+"""Checks of held-out records that are cut out of the training source: what a split may divide by, and the relations and
+mechanisms for which it is bounded. The proof is in `dprecipe.data.split`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ OWN_FILES = "write the two parts to files of their own, and name them as data.tr
 
 
 def check_split(recipe: Recipe) -> Iterator[Finding]:
-    """All records of a unit are on one side; neighbours differ in one unit of one side; and nothing needs to know how
-    many units train."""
+    """Checks that all records of a unit are on one side, that neighbours differ in one unit of one side, and that
+    nothing needs to know how many units train."""
     if recipe.data.split is None:
         return
     findings = [*check_column(recipe.data), *_check_access(recipe)]
@@ -30,7 +30,8 @@ def check_split(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_column(data: Data) -> Iterator[Finding]:
-    """The column that a split is by is there, is no label, and leaves all records of a unit on one side."""
+    """Checks that the column that a split divides by exists, is not the label, and leaves all records of a unit on one
+    side."""
     split = data.split
     column, path = split_column(data), "data.test.split.by"
     if split is None or column is None or split.by == "unit":
@@ -78,7 +79,7 @@ def _check_access(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _check_relation(recipe: Recipe) -> Iterator[Finding]:
-    """Under the relation, T(D) and T(D') are neighbours or equal."""
+    """Checks that, under the relation, T(D) and T(D') are neighbours or equal."""
     relation, kind = recipe.budget.neighbouring, recipe.mechanism.kind
     if relation not in mechanism_of(kind).relations:
         return  # P169
@@ -87,7 +88,7 @@ def _check_relation(recipe: Recipe) -> Iterator[Finding]:
     if column is None and recipe.data.train.selection is not None:
         yield Finding(
             "P128",
-            "data.test.split divides by the number of each record, and the rows of a query come in no order that stays",
+            "data.test.split divides by the number of each record, and the rows of a query have no fixed order",
             "name a column of the result that identifies people: data.test.split.by",
             "data.test.split",
         )
@@ -95,8 +96,8 @@ def _check_relation(recipe: Recipe) -> Iterator[Finding]:
     if column is None and relation == "add_or_remove_one":
         yield Finding(
             "P128",
-            "data.test.split divides by the number of each record, and whoever leaves the file renumbers all later "
-            "ones: they change sides, which add_or_remove_one does not count",
+            "data.test.split divides by the number of each record, and a record that leaves the file renumbers all "
+            "later ones: they change sides, which add_or_remove_one does not count",
             "name a column that identifies people: data.test.split.by; or set budget.neighbouring to zero_out_one: one "
             "record is blanked out in its place, others keep their numbers",
             path,
@@ -126,7 +127,7 @@ def _check_mechanism(recipe: Recipe) -> Iterator[Finding]:
 
 
 def assume_split(recipe: Recipe) -> Iterator[Assumption]:
-    """How the held-out records were chosen."""
+    """Returns the assumption of how the held-out records were chosen."""
     text = describe_split(recipe.data)
     if text is not None:
         yield Assumption(
@@ -138,10 +139,10 @@ def assume_split(recipe: Recipe) -> Iterator[Assumption]:
 
 
 def not_protected(plan: Plan) -> tuple[str, ...]:
-    """What a split leaves out of the claim, in words; nothing where there is none."""
+    """Returns the exceptions that a split makes to the claim, in words; empty where there is none."""
     if plan.data.split is None:
         return ()
     return (
-        f"on which side of the split a {plan.guarantee.unit} is: whoever knows what it is divided by can work it out "
-        "from the recipe",
+        f"on which side of the split a {plan.guarantee.unit} is: anyone who knows what it is divided by can work it "
+        "out from the recipe",
     )

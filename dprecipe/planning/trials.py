@@ -1,5 +1,5 @@
-"""The plans of a tuned recipe, from its texts: of the whole, of each run, and of the run that is released. Who carries
-them out reads plans alone."""
+"""The plans of a tuned recipe, from its texts: of the whole, of each run, and of the released run. The code that
+carries them out reads plans alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dprecipe.recipe.read import read_source
 
 @lru_cache(maxsize=2)
 def planner_of(source: RecipeSource) -> TrialPlanner:
-    """The planner of a tuned recipe, made once: solving takes seconds.
+    """Returns the planner of a tuned recipe, made once: solving takes seconds.
 
     Raises:
         PlanRefused, RecipeError: the texts have no plan.
@@ -25,7 +25,7 @@ def planner_of(source: RecipeSource) -> TrialPlanner:
 
 @final
 class TrialPlanner:
-    """Plans the runs of a tuned recipe.
+    """The planner of the runs of a tuned recipe.
 
     Raises:
         PlanRefused, RecipeError: the texts have no plan.
@@ -34,14 +34,14 @@ class TrialPlanner:
     def __init__(self, source: RecipeSource) -> None:
         self._loaded = read_source(source)
         self.whole: Plan = plan(self._loaded)
-        """Of all runs together."""
+        """The plan of all runs together."""
 
     def plan_trial(self, point: Point) -> Plan:
-        """See `planning.make.plan_trial`."""
+        """Returns the plan of one run: see `planning.make.plan_trial`."""
         return plan_trial(self._loaded, self.whole, point)
 
     def makes_model(self, point: Point) -> bool:
-        """Whether these values have a plan: some combinations contradict each other."""
+        """Returns True if these values have a plan: some combinations contradict each other."""
         try:
             self.plan_trial(point)
         except PlanRefused:
@@ -49,5 +49,5 @@ class TrialPlanner:
         return True
 
     def plan_chosen(self, point: Point) -> Plan:
-        """See `planning.make.plan_chosen`."""
+        """Returns the plan after the choice: see `planning.make.plan_chosen`."""
         return plan_chosen(self._loaded, point)

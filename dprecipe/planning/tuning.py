@@ -1,4 +1,4 @@
-"""Checks of `tuning`: what the bounds of the best of several runs presume.
+"""Checks of `tuning`: the conditions of the bounds for the best of several runs.
 
 All runs have to be the same mechanism: the same events, whatever values they draw, each drawn independently of all
 others. They are compared by what they release and public records alone, and nothing of them but the winner is seen.
@@ -27,9 +27,9 @@ from dprecipe.recipe.point import PointError
 from dprecipe.recipe.root import Recipe
 
 Attachments = tuple[tuple[str, str], ...]
-"""As in `contract.plan.Source`."""
+"""Name and text of each file, as in `contract.plan.RecipeSource`."""
 CLAIM = ("mechanism.kind",)
-"""What can't be tuned in them: it decides what is claimed."""
+"""Keys within tunable blocks that can't be tuned: they decide what is claimed."""
 MIN_BASE = 0.05
 """ε of one run below which it learns next to nothing."""
 KEPT = "; the others are kept encrypted, and nobody who sees the release opens them"
@@ -43,7 +43,7 @@ WHY_RANDOM = {
 
 
 def check_tuning(recipe: Recipe) -> Iterator[Finding]:
-    """Everything that can be said without accounting."""
+    """Checks everything that needs no accounting."""
     if recipe.tuning is None:
         return
     findings = [
@@ -90,7 +90,7 @@ def _check_search(tuning: Tuning) -> Iterator[Finding]:
         yield Finding(
             "P185",
             f"{name} decides by the scores of earlier runs what is tried next, or which run goes on: the runs are then "
-            "no independent draws, and only composition of all of them would hold",
+            "not independent draws, and only the composition of all of them would be a bound",
             "set tuning.search to random",
             "tuning.search",
         )
@@ -114,7 +114,7 @@ def _check_keys(tuning: Tuning) -> Iterator[Finding]:
 
 
 def _check_stages(recipe: Recipe, tuning: Tuning) -> Iterator[Finding]:
-    """The paid steps run once, before all runs: what they read and release is the same for each."""
+    """Checks that the paid steps can run once, before all runs: what they read and release is the same for each."""
     last = max((index for index, _ in list_paid_steps(recipe.data)), default=-1)
     before = [f"data.preprocess.{index}" for index in range(last + 1)]
     for index, each in enumerate(tuning.over):
@@ -172,7 +172,7 @@ def _check_values(index: int, each: Candidates) -> Iterator[Finding]:
 
 
 def check_budget(recipe: Recipe) -> Iterator[Finding]:
-    """The budget leaves one run something to learn with."""
+    """Checks that the budget leaves one run something to learn with."""
     tuning, budget = recipe.tuning, recipe.budget
     if tuning is None or budget.epsilon == "auto":
         return
@@ -201,7 +201,7 @@ def check_budget(recipe: Recipe) -> Iterator[Finding]:
 def check_candidates(
     recipe: Recipe, attachments: Iterable[tuple[str, str]], check: Callable[[Recipe, Attachments], list[Finding]]
 ) -> list[Finding]:
-    """Every candidate makes a recipe without an error, and no other events than those of the others.
+    """Checks that every candidate makes a recipe without an error, with the same events as the others.
 
     `check`: what a recipe of one run is checked by. What is still `auto` is set to 1: events are compared with each
     other, not accounted.
@@ -219,7 +219,7 @@ def check_candidates(
     for index, point in list_points(recipe.tuning):
         path = f"tuning.over.{index}"
         if findings and len(point) > 1:
-            break  # of combinations there is more to say where every value is right by itself
+            break  # combinations are worth checking only where every value is right by itself
         finding = _check_point(recipe, point, ones, nominal, attached, check)
         if finding is not None:
             findings.setdefault(path, replace(finding, path=path))
@@ -229,7 +229,8 @@ def check_candidates(
 def find_other_events(
     recipe: Recipe, solved: Mapping[str, float | None], events: Sequence[Charge], attachments: Attachments
 ) -> list[Finding]:
-    """Candidates whose run has other events than `events`, those solved for, after those of the paid steps."""
+    """Finds candidates whose run has other events than `events`, which were solved for and follow those of the paid
+    steps."""
     if recipe.tuning is None:
         return []
     findings: dict[str, Finding] = {}
@@ -242,7 +243,7 @@ def find_other_events(
 
 
 def check_point(recipe: Recipe, tuned: Plan, point: Point) -> list[Finding]:
-    """Why a run with these values is not the mechanism that the tuned plan was solved for."""
+    """Returns the reasons why a run with these values is not the mechanism that the tuned plan was solved for."""
     attached = tuned.source.attachments
     solved = {**pin_prices(recipe, tuned.stages), **tuned.solved}
     events = (*tuned.stage_charges, *tuned.mechanism_plan.events)
@@ -251,7 +252,7 @@ def check_point(recipe: Recipe, tuned: Plan, point: Point) -> list[Finding]:
 
 
 def check_chosen(recipe: Recipe, tuned: Plan, chosen: Point) -> list[Finding]:
-    """Why no run of a tuned plan can have drawn these values."""
+    """Returns the reasons why no run of a tuned plan can have drawn these values."""
     block = recipe.tuning
     if block is None:
         return [Finding("P182", "the recipe tunes nothing", "remove what was chosen", "")]
@@ -260,12 +261,12 @@ def check_chosen(recipe: Recipe, tuned: Plan, chosen: Point) -> list[Finding]:
     wrong = next((index for index, each in enumerate(block.over) if not may_draw(each, chosen[each.key])), None)
     if wrong is not None:
         key = block.over[wrong].key
-        return [Finding("P182", f"no run draws this value of {key}", "give one that it has", f"tuning.over.{wrong}")]
+        return [Finding("P182", f"no run can draw this value of {key}", "give one that it has", f"tuning.over.{wrong}")]
     return check_point(recipe, tuned, chosen)
 
 
 def list_assumptions(recipe: Recipe) -> Iterator[Assumption]:
-    """What the bound of the best of several runs presumes."""
+    """Returns the assumptions of the bound for the best of several runs."""
     if recipe.tuning is None:
         return
     if recipe.tuning.runs.kind != "fixed":
@@ -295,7 +296,7 @@ def list_assumptions(recipe: Recipe) -> Iterator[Assumption]:
 
 
 def list_unsolved(recipe: Recipe) -> list[str]:
-    """The paths of the values that are `auto`, without the budget's."""
+    """Returns the paths of the values that are `auto`, without the budget's."""
     training = recipe.training
     values = {
         **recipe.mechanism.solvable,
@@ -313,7 +314,7 @@ def _check_point(
     attachments: Attachments,
     check: Callable[[Recipe, Attachments], list[Finding]],
 ) -> Finding | None:
-    """Why a point can't be one of the runs, without a path."""
+    """Returns the reasons why a point can't be one of the runs, without a path."""
     shown = ", ".join(f"{key} = {value}" for key, value in point.items())
     try:
         trial = trial_recipe(recipe, point, {path: value for path, value in solved.items() if path not in point})
@@ -335,7 +336,7 @@ def _check_point(
 
 
 def _plan_events(trial: Recipe, attachments: Attachments) -> tuple[Charge, ...] | None:
-    """The events of the paid steps, and those of one run; None where its account refuses it."""
+    """Returns the events of the paid steps, and those of one run; None where its account refuses it."""
     facts = Facts.of(trial, attachments)
     try:
         account = mechanism_of(trial.mechanism.kind).account

@@ -13,7 +13,7 @@ from dprecipe.recipe.root import Recipe
 
 
 def check_score(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
-    """The runs are compared by what costs nothing, or by what they pay for."""
+    """Checks that the runs are compared by a score that costs nothing, or that they pay for."""
     test, noise = recipe.data.test, score.noise_multiplier
     if test is None:
         yield Finding(
@@ -29,7 +29,7 @@ def check_score(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
             "P184",
             "the runs are compared by a score on public records, and data.test is not declared public; a score on "
             "private records has to be paid for by every run",
-            "set tuning.score.noise_multiplier (a thirtieth of the number of these records is a beginning): every run "
+            "set tuning.score.noise_multiplier (a thirtieth of the number of these records is a good start): every run "
             f"then pays for a noisy number of right answers; or {_declare_public(recipe)}",
             "tuning.score",
         )
@@ -78,7 +78,7 @@ def _check_paid(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
     if not target.is_choice:
         yield Finding(
             "P184",
-            f"what is paid for is a number of right answers, and this model predicts {target.describe()}",
+            f"the paid score is a number of right answers, and this model predicts {target.describe()}",
             f"remove tuning; or {_declare_public(recipe)}, and remove tuning.score.noise_multiplier",
             "tuning.score.noise_multiplier",
         )

@@ -1,4 +1,4 @@
-"""A tuned run in words, for people: how many runs there are, what they try."""
+"""Describes a tuned run to people: the number of runs, and the values that they try."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dprecipe.language.words import join_with_or
 
 
 def describe_runs(block: Tuning) -> str:
-    """The number of runs, and how likely one alone is."""
+    """Describes the number of runs, and how likely a single one is."""
     from dprecipe.privacy.tuning.runs import chance_of_one, make_runs
 
     if block.runs.kind == "fixed":
@@ -20,7 +20,7 @@ def describe_runs(block: Tuning) -> str:
 
 
 def describe_candidates(each: Candidates) -> str:
-    """A key, and what it may be."""
+    """Describes a key and its candidates."""
     if each.values is not None:
         return f"{each.key}: {join_with_or([str(value) for value in each.values])}"
     low, high = each.range or (0.0, 0.0)
@@ -28,7 +28,7 @@ def describe_candidates(each: Candidates) -> str:
 
 
 def describe_score(block: Tuning) -> str:
-    """By what one run is chosen."""
+    """Describes the score by which one run is chosen."""
     score = block.score
     if score.noise_multiplier is None:
         return f"{score.metric} on data.{score.records}"
@@ -37,7 +37,7 @@ def describe_score(block: Tuning) -> str:
 
 
 def describe_comparison(block: Tuning) -> str:
-    """How runs are compared, as the bound presumes it."""
+    """Describes how runs are compared, as the bound presumes it."""
     if block.score.noise_multiplier is None:
         return "runs are compared by what they release and public records alone, at their end"
     return (

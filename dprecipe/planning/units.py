@@ -1,4 +1,4 @@
-"""Who is protected, where that is not a record: the column that tells units apart, and what it is assumed to do."""
+"""Checks of units that are not records: the column that tells units apart, and the assumptions about it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from dprecipe.recipe.root import Recipe
 
 
 def check_unit_column(recipe: Recipe) -> Iterator[Finding]:
-    """A unit other than the record needs a source with columns, and a column whose name can stand in the claim."""
+    """Checks that a unit other than the record has a source with columns, and a column whose name can stand in the
+    claim."""
     unit, source = recipe.data.unit, recipe.data.train
     if unit == "record":
         return
@@ -29,7 +30,7 @@ def check_unit_column(recipe: Recipe) -> Iterator[Finding]:
 
 
 def assume_unit_column(recipe: Recipe) -> Iterator[Assumption]:
-    """What only the author of the file can know about the column."""
+    """Returns the assumption about the column that only the author of the file can check."""
     unit = recipe.data.unit
     if unit != "record":
         one = "one unit" if unit.name is None else f"one {unit.name}"

@@ -1,4 +1,4 @@
-"""Whether the release of a tuned run would verify: asked before anything is spent.
+"""Checks that the release of a tuned run would verify, before anything is spent.
 
 `verify` accepts a claim only where the cross-check accountant computes about the same ε from the events alone. For one
 run of a mechanism it does. For the best of several it needs the distribution of a run, which not every event has.
@@ -16,8 +16,8 @@ from dprecipe.recipe.root import Recipe
 
 
 def find_unsupported(recipe: Recipe, own: Sequence[Charge]) -> list[Finding]:
-    """The cross-check accountant has a distribution of all that one run releases, the charges `own`, whatever their
-    numbers."""
+    """Finds events of one run, among its charges `own`, for which the cross-check accountant has no distribution,
+    whatever their numbers."""
     from dprecipe.privacy.questions import SelectedRuns
     from dprecipe.privacy.tuning.recheck import can_ask
 
@@ -40,7 +40,7 @@ def find_unsupported(recipe: Recipe, own: Sequence[Charge]) -> list[Finding]:
 
 
 def find_unverifiable(plan: Plan) -> list[Finding]:
-    """The cross-check agrees with the claim of a tuned plan; takes seconds."""
+    """Finds a tuned plan whose claim the cross-check does not confirm; takes seconds."""
     if plan.tuning is None:
         return []
     from dprecipe.privacy import accountants, cross_check

@@ -1,1 +1,1 @@
-"""Rules of an organisation: what its recipes, runs and certificates have to keep to. See docs/policy.md."""
+"""Policies: an organisation's rules for its recipes, runs and certificates. See docs/how-to/policy.md."""

@@ -1,7 +1,6 @@
-"""Holds recipes and plans against policies. A run under a policy that it violates is refused before
-anything is spent.
+"""Checks of recipes and plans against policies. A run that violates a policy is refused before anything is spent.
 
-What reads policies and compares is imported where there is one.
+The code that reads and compares policies is imported only if there is one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check_loaded(loaded: Loaded | LoadedPublic, more: Path | None = None) -> tuple[Finding, ...]:
-    """What the policies found above a recipe, and `more`, do not allow of it, each at its place.
+    """Returns what the policies found above a recipe, and `more`, do not allow of it, each finding at its place.
 
     Raises:
         RecipeError: a policy is wrong.
@@ -37,8 +36,8 @@ def check_loaded(loaded: Loaded | LoadedPublic, more: Path | None = None) -> tup
 
 
 def hold_loaded(loaded: Loaded | LoadedPublic, root: Path | None = None) -> None:
-    """Refuse a recipe that a policy does not allow, where it is used without a plan: to run one without privacy, or to
-    publish something of its public records. `root`: the data root, where data are about to be read.
+    """Refuses a recipe that a policy does not allow, where it is used without a plan: to run one without privacy, or to
+    publish something about its public records. `root`: the data root, if data are about to be read.
 
     Raises:
         RecipeError: a policy is wrong.
@@ -54,7 +53,7 @@ def hold_loaded(loaded: Loaded | LoadedPublic, root: Path | None = None) -> None
 
 
 def hold_sample(file: Path, root: Path, recipe: Path) -> None:
-    """Refuse to read `file`, an absolute path, as a public sample for `recipe`, where a policy above that names it.
+    """Refuses to read `file`, an absolute path, as a public sample for `recipe` if a policy above the recipe names it.
 
     Raises:
         RecipeError: a policy is wrong.
@@ -73,7 +72,7 @@ def hold_sample(file: Path, root: Path, recipe: Path) -> None:
 
 
 def hold_plan(plan: Plan) -> Plan:
-    """The plan, with the policies found above its recipe, to which it keeps.
+    """Checks a plan against the policies found above its recipe; returns it with the policies that it keeps to.
 
     Raises:
         RecipeError: a policy is wrong.
@@ -85,17 +84,17 @@ def hold_plan(plan: Plan) -> Plan:
 def hold_run(
     plan: Plan, root: Path | None, from_python: Sequence[str] = (), began: Sequence[PolicyRecord] | None = None
 ) -> Plan:
-    """The same, of a run that is about to begin: with its key, the installed packages, and where its files lie below
-    the data root. `root`: None where no more of them is read. `from_python`: what replaces parts of the recipe, by the
-    keys `model` and `data.train`, `data.test`, `data.public`. `began`: the policies that the run kept to when it began,
-    of one that goes on. It keeps to those of today: what its folder says of earlier ones is no permission, and decides
-    no more than the words of a refusal.
+    """Does the same for a run that is about to begin: also checks its key, the installed packages, and where its files
+    lie below the data root. `root`: None if no more files are read. `from_python`: the parts of the recipe replaced
+    from Python, by the keys `model` and `data.train`, `data.test`, `data.public`. `began`: for a resumed run, the
+    policies that it kept to when it began. A resumed run has to keep to today's policies: earlier ones, recorded in its
+    folder, permit nothing and affect only the wording of a refusal.
 
     Raises:
         RecipeError, PlanRefused: as `hold_plan`.
         UsageFault: the key that signs can't be used.
     """
-    from dprecipe.release.facts import list_versions  # what certificates need takes time to import, and is for runs
+    from dprecipe.release.facts import list_versions  # slow to import, and needed only for runs
 
     try:
         return _hold(plan, list_versions(), from_python, root)
@@ -106,7 +105,7 @@ def hold_run(
 
 
 def _advise_resumed(finding: Finding, began: Sequence[PolicyRecord], plan: Plan) -> Finding:
-    """A finding of a run that goes on. Its recipe can't be changed, so what the finding says of that is no remedy."""
+    """Rewrites a finding for a resumed run: its recipe can't be changed, so the finding's own remedy does not help."""
     from dprecipe.policy.read import load_policies
 
     now = {policy.record for policy in load_policies(plan.source.file)}
@@ -115,8 +114,9 @@ def _advise_resumed(finding: Finding, began: Sequence[PolicyRecord], plan: Plan)
     return replace(
         finding,
         message=finding.message + change,
-        remedy="a run that has begun keeps its recipe: ask who keeps the policy to let it end (the earlier text, or an "
-        "exception for these data, until then), and continue with --resume; or leave it: what it drew stays spent",
+        remedy="a run that has begun keeps its recipe: ask the policy's owner to let it end (by the earlier text, or "
+        "by an exception for these data, until then), and continue with --resume; or leave it: what it drew stays "
+        "spent",
     )
 
 
@@ -143,7 +143,7 @@ def _hold(plan: Plan, versions: Mapping[str, str], from_python: Sequence[str] = 
 
 
 def _replace_parts(facts: GovernedFacts, from_python: Sequence[str]) -> GovernedFacts:
-    """The facts where a model or records come from Python: their kind is then `python`, and their name unknown."""
+    """Returns the facts where a model or records come from Python: their kind is then `python`, their name unknown."""
     from dprecipe.policy.names import forget_name
 
     sources = [(path, kind) for path, kind in facts.sources if path.removesuffix(".source") not in from_python]
@@ -155,7 +155,7 @@ def _replace_parts(facts: GovernedFacts, from_python: Sequence[str]) -> Governed
 
 
 def _place(facts: GovernedFacts, root: Path | None, policies: Sequence[LoadedPolicy]) -> GovernedFacts:
-    """The facts of a run that knows where its files lie, if a rule asks for that."""
+    """Returns the facts with the places of the run's files, if a rule asks for them."""
     if root is None or not any(policy.names_data for policy in policies):
         return facts
     from dprecipe.policy.places import place_data

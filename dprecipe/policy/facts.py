@@ -1,4 +1,4 @@
-"""What a policy rules over, of a recipe, a plan, or a certificate: read once, so that the rules know one form."""
+"""Facts about a recipe, a plan or a certificate that policies govern: read once, so that rules see a single form."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Signing = Literal["none", "unknown", "known"]
 
 @dataclass(frozen=True, slots=True)
 class GovernedFacts:
-    """What the rules look at. What is not known yet is None, and no rule about it fails.
+    """The facts that the rules look at. A fact that is not known yet is None, and no rule about it fails.
 
-    `data`: the data sets. `is_unit_made`: a query may make the unit's column from others. `signing`: `unknown` where
-    something signs, and the key is not at hand; `key`: its id. `versions`: of those packages that are known at this
+    `data`: the data sets. `is_unit_made`: a query may make the unit's column from others. `signing`: `unknown` if there
+    is a signature but the key is not at hand; `key`: its id. `versions`: those of the packages that are known at this
     stage.
     """
 
     mechanism: str
     model: str
     sources: tuple[tuple[str, str], ...]
-    """(path of the key, kind) of every source."""
+    """Pairs (path of the key, kind), one for every source."""
     data: tuple[DataName, ...]
     is_public: bool
-    """The recipe has no privacy at all."""
+    """True if the recipe has no privacy at all."""
     epsilon: float | None = None
     delta: float | None = None
     unit: str | None = None
@@ -49,7 +49,7 @@ class GovernedFacts:
 
 
 def read_facts(recipe: AnyRecipe) -> GovernedFacts:
-    """What a recipe says; ε is None where it is `auto`."""
+    """Returns the facts of a recipe; ε is None if it is `auto`."""
     data = recipe.data
     named = [("data.train", data.train), ("data.test", data.test_source), ("data.public", data.public)]
     sources = tuple((f"{path}.source", source.source) for path, source in named if source is not None)
@@ -77,7 +77,7 @@ def read_facts(recipe: AnyRecipe) -> GovernedFacts:
 
 
 def name_sample(file: str) -> GovernedFacts:
-    """The facts of a file that is read as public without a recipe."""
+    """Returns the facts of a file that is read as public without a recipe."""
     return GovernedFacts("none", "", (), (name_file(file, "file", True),), False)
 
 
@@ -97,5 +97,5 @@ def _name_mechanism_files(recipe: Recipe) -> Iterator[DataName]:
 
 
 def matches_account(name: str, patterns: Sequence[str]) -> bool:
-    """Returns True if one of these globs is surely that of an account's name. One without `/` is of the last part."""
+    """Returns True if one of these globs surely matches an account's name. A glob without `/` matches the last part."""
     return any(is_within(name, glob) if "://" in name else is_within(clean(name), clean(glob)) for glob in patterns)

@@ -1,4 +1,5 @@
-"""Where policies are found. Most recipes have none above them, and what reads one takes time to import."""
+"""The search for policies, apart from their reader: most recipes have none above them, and the reader is slow to
+import."""
 
 from __future__ import annotations
 
@@ -6,17 +7,17 @@ import os
 from pathlib import Path
 
 POLICY_FILE = "dprecipe.policy.yaml"
-"""The name of a policy that is found from a recipe's folder upwards."""
+"""The file name of policies that are found from a recipe's folder upwards."""
 
 
 def is_policy_file(path: Path) -> bool:
-    """Whether a file is a policy by its name, and no recipe."""
+    """Returns True if a file is, by its name, a policy and not a recipe."""
     return path.name == POLICY_FILE or path.name.endswith(".policy.yaml")
 
 
 def find_policies(recipe: str | os.PathLike[str], more: Path | None = None) -> list[Path]:
-    """The policies in the folder of a recipe and in those above it, nearest first: as its path is written, and where it
-    lies, if a link leads there; and `more`. All of them apply, each once."""
+    """Returns the policies in the folder of a recipe and in those above it, nearest first: along its path as written
+    and, if that has a link, along its real path; and `more`. All of them apply, each once."""
     folders = dict.fromkeys([*Path(recipe).absolute().parents, *Path(os.path.realpath(recipe)).parents])
     found: dict[str, Path] = {}
     for folder in folders:

@@ -1,9 +1,9 @@
 """Globs of policies and of recipes, compared by the paths that they stand for.
 
-`may_meet` says that some path is described by both: never a wrong no, and a wrong yes only where one letter may be
-written as several (`?` also stands for é as e and an accent). `is_within` says that every path of one is a path of the
-other: never a wrong yes. A policy's glob is one of `fnmatch`: `*` stands for
-any letters, `/` included. A recipe's is one of `glob`: `*` and `?` stay within a folder, `**` stands for any folders.
+`may_meet` is true if some path matches both: never a wrong no, and a wrong yes only where one letter may be written as
+several (`?` also stands for é as e and an accent). `is_within` is true if every path of one is a path of the other:
+never a wrong yes. A policy's glob is one of `fnmatch`: `*` stands for any letters, `/` included. A recipe's is one of
+`glob`: `*` and `?` stay within a folder, `**` stands for any folders.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from typing import final
 from dprecipe.data.files import is_pattern
 
 MAX_STATES = 1_000_000
-"""Two globs of more pairs of states meet."""
+"""The most pairs of states that are searched; two globs with more count as meeting."""
 
 
 class Wild(Enum):
-    """Letters that are not listed."""
+    """Classes of letters that are not listed one by one."""
 
     ANY = "any"
     NAME = "any but /"
     FOREIGN = "any but ASCII"
 
     def has(self, letter: str) -> bool:
-        """Returns True if it stands for the letter."""
+        """Returns True if this class includes the letter."""
         return self is Wild.ANY or (letter != "/" if self is Wild.NAME else not letter.isascii())
 
 
 Letters = str | Wild
-"""Those that one step takes: any of a text, or a kind of them."""
+"""The letters that one step takes: any of a text, or a class of letters."""
 
 
 @final
 class Automaton:
-    """The paths that a glob stands for: states from 0 to the last, and steps between them."""
+    """An automaton for the paths that a glob matches: states from 0 to the last, and steps between them."""
 
     def __init__(self) -> None:
         self.steps: list[list[tuple[Letters, int]]] = [[]]
@@ -51,23 +51,23 @@ class Automaton:
         return len(self.steps) - 1
 
     def take(self, letters: Letters) -> None:
-        """One of these letters follows."""
+        """Adds a step: one of these letters follows."""
         self.steps[self.end].append((letters, self.end + 1))
         self._begin()
 
     def take_many(self, letters: Letters) -> None:
-        """Any number of them follows."""
+        """Adds a loop: any number of these letters follows."""
         self.skips[self.end].append(self.end + 1)
         self._begin()
         self.steps[self.end].append((letters, self.end))
 
     def take_one_as_read(self, letters: Letters) -> None:
-        """One of these letters follows, which may be written as several: é as e and an accent."""
+        """Adds a step: one of these letters follows, which may be written as several: é as e and an accent."""
         self.take(letters)
         self.take_many(Wild.FOREIGN)
 
     def take_folders(self) -> None:
-        """Nothing follows, or folders, each with its `/`."""
+        """Adds a loop: nothing follows, or folders, each with its `/`."""
         start = self.end
         self.take_many(Wild.ANY)
         self.take("/")
@@ -79,7 +79,8 @@ class Automaton:
 
 
 def fold(text: str) -> str:
-    """A path in which letters are the same that some file system holds to be: capitals, composed ones, and `\\`."""
+    """Returns a path in which letters that some file system treats as equal are equal: capitals, composed letters, and
+    `\\`."""
     return "".join(map(_fold_letter, unicodedata.normalize("NFD", text))).replace("\\", "/")
 
 
@@ -90,7 +91,7 @@ def _fold_letter(letter: str) -> str:
 
 
 def clean(glob: str) -> str:
-    """A path or a glob without `.`, `//`, a `/` at its end, and `..` where a folder is before it."""
+    """Returns a path or a glob without `.`, `//`, a `/` at its end, and `..` after a folder."""
     rooted, parts = glob.startswith("/"), list[str]()
     for part in glob.split("/"):
         if part == ".." and parts and parts[-1] != "..":
@@ -101,8 +102,8 @@ def clean(glob: str) -> str:
 
 
 def may_meet(recipe_glob: str, rule_glob: str) -> bool:
-    """Returns True if a path may be one of a recipe's and of a rule's. A rule's may begin at any folder of the path. Of
-    one that begins with `/`, a recipe's relative path may be the end."""
+    """Returns True if some path may match both a recipe's glob and a rule's. A rule's glob may begin at any folder of
+    the path. If it begins with `/`, a recipe's relative path may be its end."""
     is_placed = rule_glob.startswith("/") and not recipe_glob.startswith("/")
     if not is_pattern(recipe_glob):
         path = fold(recipe_glob)
@@ -114,7 +115,7 @@ def may_meet(recipe_glob: str, rule_glob: str) -> bool:
 
 @lru_cache(maxsize=1000)
 def _list_runs(glob: str) -> tuple[str, ...]:
-    """The letters that every path of a rule has one after the other: a quick no for most of many paths."""
+    """Returns the runs of letters that every path of a rule contains, in order: they rule out most paths quickly."""
     plain = "".join(token if len(token) == 1 and token not in "*?" else "*" for token in _split_rule(glob))
     return tuple(fold(run) for run in plain.split("*"))
 
@@ -165,7 +166,7 @@ def _read_recipe(glob: str, is_placed: bool) -> Automaton:
 
 
 def _split_rule(glob: str) -> Iterator[str]:
-    """`*`, `?`, sets with their brackets, and letters; as `fnmatch` reads them."""
+    """Yields `*`, `?`, sets with their brackets, and letters, as `fnmatch` reads them."""
     place = 0
     while place < len(glob):
         end = place + 1
@@ -182,7 +183,8 @@ SET = re.compile(f"(?:{PART.pattern})+")
 
 
 def _list_letters(inner: str) -> str | None:
-    """The letters of a set; None for one of more than ASCII's letters, digits and signs, and ranges among the first."""
+    """Returns the letters of a set; None if it has more than ASCII's letters, digits and signs, and ranges of letters
+    or digits."""
     if not SET.fullmatch(inner):
         return None
     parts = (part[0] for part in PART.finditer(inner))
@@ -215,13 +217,13 @@ def _have_letter(one: Letters, other: Letters) -> bool:
 
 
 STAR, LETTER, FOLDERS = "\ue000", "\ue001", "\ue002"
-"""Stand for a recipe's `*`, `?` and `**` where a rule's glob is held against them. Where a path has such a letter
-itself, no rule but `*` has it."""
+"""Letters that stand for a recipe's `*`, `?` and `**` when a rule's glob is compared with them. If a path itself has
+such a letter, only `*` in a rule matches it."""
 
 
 def is_within(recipe_glob: str, rule_glob: str) -> bool:
-    """Returns True if every path of a recipe's glob is one of the rule's: from its beginning, or by its last part if
-    the rule's has no `/`. Letters of other case, and composed ones, are other letters."""
+    """Returns True if every path of a recipe's glob matches the rule's: from its beginning, or by its last part if the
+    rule's glob has no `/`. Letters in another case, or composed in another way, are different letters."""
     marked = re.sub(r"(?:^|(?<=/))\*\*/", FOLDERS, recipe_glob)
     marked = re.sub(r"(?:^|(?<=[/\ue002]))\*\*$", FOLDERS, marked)
     marked = re.sub(r"\*+", STAR, marked).replace("?", LETTER)
@@ -234,7 +236,8 @@ def is_within(recipe_glob: str, rule_glob: str) -> bool:
 
 @lru_cache(maxsize=1000)
 def _compile_rule(glob: str) -> re.Pattern[str]:
-    """Its letters as they are. What stands for one letter is no mark that stands for none or for several."""
+    """Compiles a rule's glob with its letters as they are. Wildcards for one letter do not match the marks that stand
+    for none or for several."""
     runs, run = [], ""
     for token in _split_rule(glob):
         if token == "*":

@@ -1,8 +1,8 @@
 """The data sets of a recipe, as a policy's rules know them: by every name that they may have.
 
-A recipe gives a data set a name; its files may have others. So a rule is held against all paths that what the recipe
-writes may stand for, and in a run also against the places where its files lie (`dprecipe.policy.places`). A rule
-covers what may be meant, and excludes what is surely meant.
+A recipe gives a data set a name; its files may have others. So a rule is compared with all paths that the recipe's text
+may stand for, and in a run also with the places where its files lie (`dprecipe.policy.places`). A rule covers what may
+be meant, and excludes only what is surely meant.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Spelling:
     """A name of a data set.
 
     `glob`: a recipe's, from the data root; or an absolute path or glob. `excepted_as`: the name that exceptions have to
-    have; None where they have that of another spelling. `is_inner`: it is of what is read in a folder.
+    use; None if they use that of another spelling. `is_inner`: it names something that is read in a folder.
     """
 
     glob: str
@@ -31,8 +31,8 @@ class Spelling:
 
 @dataclass(frozen=True, slots=True)
 class DataName:
-    """A data set that a recipe reads, at `key`. `file`: its path or pattern there, of one that has files. `is_public`:
-    the recipe declares that it is public."""
+    """A data set that a recipe reads, at `key`. `file`: its path or pattern there, if it has files. `is_public`: the
+    recipe declares that it is public."""
 
     key: str
     spellings: tuple[Spelling, ...]
@@ -41,8 +41,9 @@ class DataName:
 
 
 def name_data(source: SourceBlock, path: str, is_public: bool) -> Iterator[DataName]:
-    """The data sets of a source whose key is `path`: its files, those of labels and tables too; of a database each
-    table (`postgres:DB_URL/wards.admissions`); of what the program brings along its kind (`digits:`)."""
+    """Yields the data sets of a source whose key is `path`: its files, including those of labels and tables; for a
+    database each table (`postgres:DB_URL/wards.admissions`); for data that come with the program their kind
+    (`digits:`)."""
     for key, file in source.files.items():
         yield name_file(file, f"{path}.{key}", is_public, source.folder_suffixes if key == "path" else ())
     for name, glob in source.names_elsewhere:
@@ -50,20 +51,21 @@ def name_data(source: SourceBlock, path: str, is_public: bool) -> Iterator[DataN
 
 
 def name_file(file: str, key: str, is_public: bool, suffixes: Sequence[str] = ()) -> DataName:
-    """A file, or a folder in which files with these endings are read."""
-    name = drop_ups(clean(file))  # where the data root lies, a recipe does not say
+    """Returns the name of a file, or of a folder in which files with these endings are read."""
+    name = drop_ups(clean(file))  # a recipe does not say where the data root lies
     inner = tuple(Spelling(clean(f"{name}/**/*{suffix}"), None, True) for suffix in suffixes)
     return DataName(key, (Spelling(name, clean(file)), *inner), file, is_public)
 
 
 def forget_name(name: DataName) -> DataName:
-    """The same data set, where other records replace what the recipe names: no exception is surely for them."""
+    """Returns the same data set for other records that replace what the recipe names: no exception surely covers
+    them."""
     unknown = (each if each.excepted_as is None else replace(each, excepted_as="") for each in name.spellings)
     return replace(name, spellings=tuple(unknown))
 
 
 def covers(rule: PolicyRule, name: DataName, folders: Sequence[str]) -> bool:
-    """Returns True if a rule covers a data set. `folders`: that of the policy, by each of its names."""
+    """Returns True if a rule covers a data set. `folders`: the policy's folder, under each of its names."""
     globs = None if rule.data is None else [drop_ups(clean(glob)) for glob in rule.data]
     return (globs is None or any(_may_name(glob, name, folders) for glob in globs)) and not all(
         any(is_within(spelling.excepted_as, clean(glob)) for glob in rule.excluded or ())
@@ -73,14 +75,14 @@ def covers(rule: PolicyRule, name: DataName, folders: Sequence[str]) -> bool:
 
 
 def drop_ups(path: str) -> str:
-    """A path without the `..` that it begins with."""
+    """Returns a path without the `..` that it begins with."""
     while path == ".." or path.startswith("../"):
         path = path[3:]
     return path
 
 
 def _may_name(glob: str, name: DataName, folders: Sequence[str]) -> bool:
-    """Returns True if a rule's glob may be that of a data set, of something in it, or of a folder that it lies in."""
+    """Returns True if a rule's glob may match a data set, something in it, or a folder that it lies in."""
     is_file = "." in posixpath.basename(glob)
     for spelling in name.spellings:
         own = spelling.glob if glob.startswith("/") else _start_at(spelling.glob, folders)
@@ -97,7 +99,8 @@ def _may_name(glob: str, name: DataName, folders: Sequence[str]) -> bool:
 
 
 def _start_at(path: str, folders: Sequence[str]) -> str:
-    """An absolute path, from a policy's folder if it lies there: folders above it are no part of a name."""
+    """Returns an absolute path relative to a policy's folder, if it lies there: folders above that are no part of a
+    name."""
     for folder in folders:
         if path.startswith(f"{folder.rstrip('/')}/"):
             return path[len(folder.rstrip("/")) + 1 :]

@@ -1,5 +1,5 @@
-"""Where the files of a recipe lie, under every name that leads there: of links, of what they lead to, and of other
-names of the same file near by. Looks at names and links alone; no file is opened."""
+"""Places of a recipe's files, under every name that leads there: the names of links, of their targets, and other names
+of the same file near by. Only names and links are looked at; no file is opened."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from dprecipe.policy.names import DataName, Spelling
 
 MAX_LINKS = 40
 MAX_DEPTH = 200
-"""Folders of a path that are looked at one by one."""
+"""The most folders of a path that are looked at one by one."""
 MAX_ENTRIES = 100_000
-"""Names that are searched for those of the same file."""
+"""The most names that are searched for other names of the same file."""
 Identity = tuple[int, int]
 """The device and the number of a file."""
 
 
 def place_data(names: Sequence[DataName], root: Path, policies: Sequence[str]) -> tuple[DataName, ...]:
-    """The same data sets, with the names that their places have. `root`: the data root. `policies`: the files of
-    policies, in whose folders other names are looked for as well."""
+    """Returns the same data sets, with the names of their places. `root`: the data root. `policies`: the files of
+    policies, whose folders are also searched for other names."""
     finder = _Finder(root)
     found = [finder.list_names(name) for name in names]
     folders = dict.fromkeys([root, *(Path(file).parent for file in policies)])
@@ -39,7 +39,7 @@ def place_data(names: Sequence[DataName], root: Path, policies: Sequence[str]) -
 
 @final
 class _Finder:
-    """Follows links, and remembers where folders lie."""
+    """A finder that follows links, and remembers where folders lie."""
 
     def __init__(self, root: Path) -> None:
         self._known: dict[str, tuple[str, ...]] = {}
@@ -47,7 +47,7 @@ class _Finder:
         self._roots = tuple(dict.fromkeys(_as_posix(path) for path in self.follow(os.fspath(self._root))))
 
     def list_names(self, name: DataName) -> tuple[list[Spelling], list[Identity], set[str]]:
-        """The names of a data set's files, which files they are, and their paths."""
+        """Returns the names of a data set's files, their identities, and their paths."""
         if name.file is None:
             return [], [], set()
         spellings: list[Spelling] = []
@@ -69,13 +69,13 @@ class _Finder:
         return spellings, identities, paths
 
     def spell(self, path: str) -> Spelling:
-        """A path, which exceptions have to name from the data root, if it lies there."""
+        """Returns the spelling of a path, which exceptions have to name from the data root, if it lies there."""
         path = _as_posix(path)
         inside = [path[len(root.rstrip("/")) + 1 :] for root in self._roots if path.startswith(f"{root.rstrip('/')}/")]
         return Spelling(path, inside[0] if inside else path)
 
     def follow(self, path: str, links: int = 0) -> tuple[str, ...]:
-        """A path, and all that its links lead through; the last one is where it lies."""
+        """Returns a path and all paths that its links lead through; the last is where it lies."""
         if path.count(os.sep) > MAX_DEPTH or "\0" in path:
             return (path,)
         folder, last = os.path.split(path)
@@ -103,7 +103,7 @@ def _as_posix(path: str) -> str:
 
 
 def _identify(file: str | Path) -> list[Identity]:
-    """The identity of a file that exists and may have other names."""
+    """Returns the identity of a file that exists and may have other names."""
     try:
         status = os.stat(file)
     except (OSError, ValueError):
@@ -133,13 +133,13 @@ def _has_other_names(entry: os.DirEntry[str]) -> bool:
 
 
 def _list_links(folder: Path) -> Iterator[Path]:
-    """The entries of a folder that have names elsewhere."""
+    """Yields the entries of a folder that have names elsewhere."""
     return (Path(entry.path) for entry in _walk(folder) if _has_other_names(entry))
 
 
 def _find_others(identities: set[Identity], folders: Sequence[Path]) -> dict[Identity, list[str]]:
-    """Names of files below some folders, as far as these are searched. A file or folder that is mounted elsewhere has
-    one link, and two places."""
+    """Returns the names of files below some folders, as far as these are searched. A file or folder that is mounted
+    elsewhere has one link, and two places."""
     found: dict[Identity, list[str]] = {}
     left = MAX_ENTRIES
     for folder in folders if identities else ():

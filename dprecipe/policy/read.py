@@ -1,4 +1,4 @@
-"""From text to policy, with every finding at its place. Policies are untrusted input."""
+"""The reader of policies, with every finding at its place. Policies are untrusted input."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ class LoadedPolicy:
 
     @property
     def record(self) -> PolicyRecord:
-        """Its name, and the SHA-256 of its text."""
+        """The policy's name and the SHA-256 of its text."""
         return PolicyRecord(self.policy.name, "sha256:" + hashlib.sha256(self.text.encode()).hexdigest())
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Its folder, by the names that it has."""
+        """The policy's folder, under each of its names."""
         paths = (os.path.abspath(self.file), os.path.realpath(self.file))
         return tuple(dict.fromkeys(Path(path).parent.as_posix() for path in paths))
 
     @property
     def names_data(self) -> bool:
-        """Returns True if a rule names data sets, to cover or to leave out."""
+        """True if a rule names data sets, to cover or to exclude."""
         return any(rule.data or rule.excluded for rule in self.policy.rules)
 
     def place(self, path: str) -> Place:
-        """Where a dotted path is written."""
+        """Returns the place where a dotted path is written."""
         return find_node(self.tree, path)[1]
 
 
 def load_policies(recipe: str | os.PathLike[str], more: Path | None = None) -> tuple[LoadedPolicy, ...]:
-    """The policies that a recipe has to keep to: see `find_policies`.
+    """Loads the policies that a recipe has to keep to: see `find_policies`.
 
     Raises:
         RecipeError: one of them is wrong. A policy that can't be read allows nothing.
@@ -68,7 +68,7 @@ def load_policies(recipe: str | os.PathLike[str], more: Path | None = None) -> t
 
 
 def read_policy(path: str | os.PathLike[str]) -> LoadedPolicy:
-    """Read a policy.
+    """Reads a policy.
 
     Raises:
         RecipeError: with all that is wrong, each at its place.
@@ -78,10 +78,10 @@ def read_policy(path: str | os.PathLike[str]) -> LoadedPolicy:
 
 
 def read_policy_text(text: str, file: str = POLICY_FILE) -> LoadedPolicy:
-    """The same, from a text. Raises as `read_policy`."""
+    """Reads a policy from a text. Raises like `read_policy`."""
     root, findings = parse(text, file)
     if not isinstance(root, Mapping):
-        message, remedy = "a policy is a block of keys", "begin with `policy: dprecipe/v1`; see docs/policy.md"
+        message, remedy = "a policy is a block of keys", "begin with `policy: dprecipe/v1`; see docs/how-to/policy.md"
         raise RecipeError(findings or (Finding("Y115", message, remedy, place=Place(file, 1, 1)),), {file: text})
     if findings:
         raise RecipeError(sort_findings(findings, {file: text}), {file: text})
@@ -102,7 +102,7 @@ def read_policy_text(text: str, file: str = POLICY_FILE) -> LoadedPolicy:
 
 
 def list_known_words() -> dict[str, Collection[str]]:
-    """The words that each list of a rule may hold, by its key."""
+    """Returns the words that each list of a rule may hold, by its key."""
     budget, data = (list_keys(Recipe)[key].blocks[0] for key in ("budget", "data"))
     sources = expect_form(data.model_fields["train"].annotation)
     models = expect_form(Recipe.model_fields["model"].annotation)
@@ -117,7 +117,8 @@ def list_known_words() -> dict[str, Collection[str]]:
 
 
 def _find_unknown_words(policy: Policy) -> Iterator[Finding]:
-    """A misspelt word would forbid what is meant to be allowed, or the reverse."""
+    """Yields a finding for each unknown word: a misspelt one would forbid what is meant to be allowed, or the
+    reverse."""
     known = list_known_words()
     for index, rule in enumerate(policy.rules):
         path = f"rules.{index}"

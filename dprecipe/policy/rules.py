@@ -1,5 +1,5 @@
-"""The rules of a policy, held against what it governs: each a small function. Findings name the place in the recipe and
-that of the rule."""
+"""The rules of a policy, each a small function that checks what the policy governs. Findings name the place in the
+recipe and that of the rule."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ POLICY_CODES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that a rule does not allow. `path`: of the recipe; `key`: of the rule, below its own path."""
+    """One thing that a rule does not allow. `path`: its path in the recipe; `key`: that of the rule, below the rule's
+    own path."""
 
     code: str
     message: str
@@ -49,7 +50,7 @@ Check = Callable[[GovernedFacts, PolicyRule, Policy], Iterator[Violation]]
 
 
 def check_policies(facts: GovernedFacts, policies: Iterable[LoadedPolicy]) -> list[Finding]:
-    """The findings of all policies, without places in the recipe."""
+    """Returns the findings of all policies, without places in the recipe."""
     return [finding for loaded in policies for finding in _check_policy(facts, loaded)]
 
 
@@ -68,7 +69,7 @@ def _check_policy(facts: GovernedFacts, loaded: LoadedPolicy) -> Iterator[Findin
 
 
 def find_covered(rule: PolicyRule, facts: GovernedFacts, folders: Sequence[str]) -> DataName | None:
-    """The first private data set that a rule covers; of a recipe without privacy, any that the rule names."""
+    """Returns the first private data set that a rule covers; for a recipe without privacy, any that the rule names."""
     if facts.is_public and rule.data is None and rule.mechanisms is None:
         return None  # a rule for all private data; a recipe without privacy declares that it reads none
     ruled = (name for name in facts.data if facts.is_public or not name.is_public)
@@ -76,7 +77,7 @@ def find_covered(rule: PolicyRule, facts: GovernedFacts, folders: Sequence[str])
 
 
 def _check_public(facts: GovernedFacts, rule: PolicyRule, folders: Sequence[str]) -> Iterator[Violation]:
-    """No data set that a rule names is public because a recipe with privacy says so, unless the rule allows `none`."""
+    """Refuses a data set that a rule names and a recipe with privacy declares public, unless the rule allows `none`."""
     if facts.is_public or rule.data is None or "none" in (rule.mechanisms or ()):
         return
     for name in facts.data:
@@ -84,7 +85,7 @@ def _check_public(facts: GovernedFacts, rule: PolicyRule, folders: Sequence[str]
             yield Violation(
                 "Q114",
                 "the rule names this data set, and the recipe reads it as public records, which nothing protects",
-                "declare access: private_internal, or read other data; or ask who keeps the policy for `none` in the "
+                "declare access: private_internal, or read other data; or ask the policy's owner for `none` in the "
                 "rule's mechanisms",
                 name.key,
                 "data",
@@ -92,7 +93,8 @@ def _check_public(facts: GovernedFacts, rule: PolicyRule, folders: Sequence[str]
 
 
 def check_mechanism(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Iterator[Violation]:
-    """A recipe without privacy reads no data set that a rule names, unless the rule says so."""
+    """Checks the mechanism. Refuses a recipe without privacy that reads a data set named by a rule, unless the rule
+    allows it."""
     if rule.mechanisms is not None and facts.mechanism not in rule.mechanisms:
         yield Violation(
             "Q108",
@@ -112,7 +114,7 @@ def check_mechanism(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> I
 
 
 def check_budget(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Iterator[Violation]:
-    """ε and δ."""
+    """Checks ε and δ."""
     for code, name, value, most in (
         ("Q101", "epsilon", facts.epsilon, rule.max_epsilon),
         ("Q102", "delta", facts.delta, rule.max_delta),
@@ -128,7 +130,7 @@ def check_budget(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Iter
 
 
 def check_protected(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Iterator[Violation]:
-    """Unit, relation and accountant."""
+    """Checks the unit, the relation and the accountant."""
     for code, path, value, key, allowed in (
         ("Q103", "data.unit", facts.unit, "units", rule.units),
         ("Q104", "budget.neighbouring", facts.neighbouring, "neighbouring", rule.neighbouring),
@@ -156,7 +158,7 @@ def check_protected(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> I
 
 
 def check_account(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Iterator[Violation]:
-    """What is spent is charged to one of these accounts."""
+    """Checks that the cost is charged to one of the rule's accounts."""
     if rule.accounts is None or facts.is_public:
         return
     if facts.account is None or not matches_account(facts.account, rule.accounts):
@@ -171,7 +173,7 @@ def check_account(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Ite
 
 
 def check_signature(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Iterator[Violation]:
-    """Somebody signs; and where the key is known, it is one of those that may."""
+    """Checks that there is a signature and that the key, if known, is one of those that may sign."""
     names = rule.signed_by
     if facts.is_public or not (rule.signed or names is not None):
         return
@@ -187,7 +189,7 @@ def check_signature(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> I
     elif names is not None and facts.key is not None and facts.key not in {policy.keys[name] for name in names}:
         yield Violation(
             "Q107",
-            f"the key {facts.key[:16]}… is none of those that have to sign",
+            f"the key {facts.key[:16]}… is not one of those that have to sign",
             f"sign with the key of {_join(names)}",
             "release.sign.key",
             key,
@@ -195,7 +197,7 @@ def check_signature(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> I
 
 
 def check_kinds(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Iterator[Violation]:
-    """Model and sources."""
+    """Checks the model and the sources."""
     if rule.models is not None and facts.model not in rule.models:
         yield Violation("Q109", f"model {facts.model} is not allowed", f"use {_join(rule.models)}", "model", "models")
     for path, kind in facts.sources:
@@ -204,7 +206,7 @@ def check_kinds(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Itera
 
 
 def check_versions(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Iterator[Violation]:
-    """Of those packages that are known; the version of a package that nothing names is not known."""
+    """Checks the versions of packages, as far as known; the version of a package that nothing names is not known."""
     for name, patterns in (rule.versions or {}).items():
         version = facts.versions.get(name)
         if version is not None and not any(fnmatchcase(version, pattern) for pattern in patterns):
@@ -218,7 +220,7 @@ def check_versions(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> It
 
 
 def check_statement(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Iterator[Violation]:
-    """The keys that have to be stated are."""
+    """Checks that the required keys are stated."""
     if facts.is_public:
         return
     for index, key in enumerate(rule.statement or ()):
@@ -228,7 +230,7 @@ def check_statement(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> I
 
 
 def check_acceptances(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Iterator[Violation]:
-    """Warnings are accepted by those who may: whoever signs the certificate."""
+    """Checks that warnings are accepted by someone who may: the one who signs the certificate."""
     allowed = rule.accept or {}
     for code in facts.accepted:
         key = code if code in allowed else OTHERS
@@ -237,11 +239,11 @@ def check_acceptances(facts: GovernedFacts, rule: PolicyRule, policy: Policy) ->
         if ANYONE in names or (keys and (facts.key in keys or (facts.key is None and facts.signing == "unknown"))):
             continue
         about = f"{code} ({WARNINGS.get(code, 'no warning')})"
-        who = f"only {_join(names)} may accept it, by signing the certificate" if names else "nobody may accept it"
+        who = f"only {_join(names)} may accept it, by signing the certificate" if names else "no one may accept it"
         yield Violation(
             "Q113",
             f"{about} is accepted, and {who}",
-            f"remove accept.{code}, and what it is about" + (f"; or sign as {_join(names)}" if names else ""),
+            f"remove accept.{code} and its cause" + (f"; or sign as {_join(names)}" if names else ""),
             f"accept.{code}",
             f"accept.{key}",
         )

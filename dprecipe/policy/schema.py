@@ -1,6 +1,6 @@
 """A policy: rules that each recipe has to keep to, for all data sets or for some.
 
-The rules that cover a data set all apply, so that a rule more only narrows what is allowed.
+All rules that cover a data set apply, so another rule only narrows what is allowed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ Word = Annotated[str, Field(min_length=1, max_length=100)]
 KeyId = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 ANYONE = "anyone"
-"""In the place of a key: accepting a warning takes no signature."""
+"""A word that replaces a key: accepting a warning takes no signature."""
 OTHERS = "*"
-"""In the place of a code: every warning that a rule does not name."""
+"""A word that replaces a code: every warning that a rule does not name."""
 
 
 class PolicyRule(Block):
-    """What a recipe has to keep to, if one of its private data sets is covered. What is left out is not ruled."""
+    """A rule that a recipe has to keep to if it covers one of the recipe's private data sets. A key that is left out
+    restricts nothing."""
 
     name: Line
     data: Annotated[tuple[Text, ...], Field(min_length=1, max_length=100)] | None = Field(
@@ -50,7 +51,7 @@ class PolicyRule(Block):
     )
     statement: tuple[Word, ...] | None = Field(None, description="keys of release.statement that have to be stated")
     accept: dict[Word, tuple[Word, ...]] | None = Field(
-        None, description="who may accept a warning, by its code or `*`: names of keys, `anyone`, or nobody: []"
+        None, description="who may accept a warning, by its code or `*`: names of keys, `anyone`, or no one: []"
     )
 
 
@@ -67,7 +68,7 @@ class Policy(Block):
 
 
 def policy_schema() -> dict[str, Any]:
-    """The JSON Schema of a policy."""
+    """Returns the JSON Schema of a policy."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dprecipe policy",

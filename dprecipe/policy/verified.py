@@ -1,4 +1,4 @@
-"""Holds a certificate that verifies, of whoever made it, against a policy."""
+"""Check of a verified certificate, no matter who made it, against a policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dprecipe.release.verify import Verified
 
 
 def hold_certificate(verified: Verified, path: Path, public_key: Path | None = None) -> str:
-    """Hold a certificate against the policy at `path`; returns what holds, in words. The recipe is that of the
+    """Checks a certificate against the policy at `path`; returns what holds, in words. The recipe is that of the
     certificate, ε its claim, and the signature counts if it was checked with `public_key`.
 
     Raises:
@@ -48,6 +48,6 @@ def hold_certificate(verified: Verified, path: Path, public_key: Path | None = N
         raise CertificateInvalid([f"{finding.headline}: {finding.message}" for finding in findings])
     record = loaded_policy.record
     known = any(policy.digest == record.digest for policy in provenance.policies)
-    unseen = "; where links and the data root led, nobody looked" if loaded_policy.names_data else ""
-    before = "the run was held against the same text" if known else f"the run names other policies, or none{unseen}"
+    unseen = "; the targets of links and the data root were not checked" if loaded_policy.names_data else ""
+    before = "the run was checked against the same text" if known else f"the run names other policies, or none{unseen}"
     return f"it keeps to the policy {record.name!a} ({record.digest}); {before}"

@@ -27,7 +27,7 @@ BLOCK = 60
 
 
 def draw_images(prior: Prior, shape: ImageShape, images: range) -> Images:
-    """The images (N, C, H, W) of these numbers, as bytes.
+    """Returns the images (N, C, H, W) of these numbers, as bytes.
 
     Guarantees: an image is a function of (generator, version, seed, shape) and of its number, byte for byte, on every
     machine. `mixed` takes image i from generator i mod 3.
@@ -48,13 +48,13 @@ def draw_images(prior: Prior, shape: ImageShape, images: range) -> Images:
 
 
 def iterate_blocks(prior: Prior, shape: ImageShape) -> Iterator[Images]:
-    """All images of a prior in their order, a block at a time."""
+    """Yields all images of a prior in their order, a block at a time."""
     for first in range(0, prior.images, BLOCK):
         yield draw_images(prior, shape, range(first, min(first + BLOCK, prior.images)))
 
 
 def make_images(prior: Prior, shape: ImageShape, progress: Callable[[int], None] = lambda done: None) -> Images:
-    """All images of a prior, (N, C, H, W) bytes; `progress` is told how many there are so far."""
+    """Returns all images of a prior, (N, C, H, W) bytes; `progress` is called with how many there are so far."""
     result = np.empty((prior.images, *shape), dtype=np.uint8)
     done = 0
     for block in iterate_blocks(prior, shape):
@@ -65,7 +65,7 @@ def make_images(prior: Prior, shape: ImageShape, progress: Callable[[int], None]
 
 
 def digest_images(prior: Prior, shape: ImageShape, progress: Callable[[int], None] = lambda done: None) -> str:
-    """`digest_bytes` of all images of a prior, in little memory."""
+    """Returns `digest_bytes` of all images of a prior, in little memory."""
     result, done = hashlib.sha256(), 0
     for block in iterate_blocks(prior, shape):
         result.update(block.data)
@@ -75,5 +75,5 @@ def digest_images(prior: Prior, shape: ImageShape, progress: Callable[[int], Non
 
 
 def digest_bytes(images: Images) -> str:
-    """`sha256:…` of the bytes of images in their order, (N, C, H, W) with the last axis fastest."""
+    """Returns `sha256:…` of the bytes of images in their order, (N, C, H, W) with the last axis fastest."""
     return f"sha256:{hashlib.sha256(images.data).hexdigest()}"

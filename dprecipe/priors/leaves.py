@@ -16,7 +16,7 @@ from dprecipe.priors.words import TURN, below, cosine, draw_numbers, round_table
 PURPOSE = 1
 LEAVES = 96
 NUMBERS = 8
-"""That a leaf draws: place (2), size, proportion, turn, colour (3)."""
+"""Numbers that a leaf draws: place (2), size, proportion, turn, colour (3)."""
 UNIT = 4
 """Lengths a pixel."""
 TURNS = 96
@@ -24,7 +24,9 @@ TURNS = 96
 
 
 def draw_leaves(seed: int, images: range, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """(N, C, H, W) images of the numbers in `images`. Leaf j is a disc, a rectangle or a triangle as j mod 3 says."""
+    """Draws images (N, C, H, W) of the numbers in `images`. Leaf j is a disc, a rectangle or a triangle as j mod 3
+    says.
+    """
     channels, height, width = shape
     drawn_NLK = draw_numbers(seed, PURPOSE, images, LEAVES * NUMBERS).reshape(len(images), LEAVES, NUMBERS)
     radii = radius_table(max(height, width))
@@ -56,14 +58,16 @@ def draw_leaves(seed: int, images: range, shape: tuple[int, int, int]) -> NDArra
 
 
 def radius_table(size: int) -> NDArray[np.int64]:
-    """4,096 radii for an image of that size: quantiles of a density that falls with r³ from a 12th to half of it."""
+    """Returns 4,096 radii for an image of that size: quantiles of a density that falls with r³ from a 12th to half
+    of it.
+    """
     shortest, longest = max(UNIT * size / 12, UNIT / 2), UNIT * size / 2
     part = (np.arange(4096) + 0.5) / 4096
     return round_table(1 / np.sqrt(shortest**-2 - part * (shortest**-2 - longest**-2)))
 
 
 def _along(dx: NDArray[np.int32], dy: NDArray[np.int32], angle_N: NDArray[np.int64]) -> NDArray[np.int32]:
-    """How far each pixel lies from a leaf's middle in a direction, in units of 2^-10 lengths; angles of `TURNS`."""
+    """Returns each pixel's distance from a leaf's middle along a direction, in 2^-10 lengths; angles of `TURNS`."""
     angle = (angle_N * TURN // TURNS)[:, None, None]
     result: NDArray[np.int32] = dx * cosine(angle).astype(np.int32) + dy * sine(angle).astype(np.int32)
     return result

@@ -1,7 +1,7 @@
-"""What a file of weights says of the prior that it was learned from: JSON in the metadata of a safetensors file.
+"""Record of the prior that weights were learned from: JSON in the metadata of a safetensors file.
 
-The file is untrusted: its header is bounded and parsed strictly, and what it says counts only where the numbers
-beside it have the digest that it names. No torch.
+The file is untrusted: its header is bounded and parsed strictly, and the record counts only if the numbers beside it
+have the digest that it names. No torch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dprecipe.language.base import Block
 from dprecipe.priors.schema import Prior
 
 KEY = "dprecipe.prior"
-"""Of the metadata."""
+"""Key of the record in the metadata."""
 MAX_HEADER = 16 << 20
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Version = Annotated[str, Field(max_length=100)]
 
 
 class PriorFacts(Block):
-    """What came of a prior: digests that a stranger can compute again."""
+    """Facts about a prior: digests that a stranger can compute again."""
 
     images: Digest = Field(description="SHA-256 of the bytes of all images in their order: (N, C, H, W)")
     weights: Digest = Field(description="of the tensors that were learned: names, types, shapes and bytes")
@@ -46,7 +46,7 @@ class PriorRecord(Block):
     facts: PriorFacts
 
     def to_json(self) -> str:
-        """Compact and in one order, so that the same record is the same bytes."""
+        """Writes compact JSON in one order, so that the same record is the same bytes."""
         content = self.model_dump(mode="json", by_alias=True)
         return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
@@ -61,7 +61,7 @@ class PriorFile:
 
 
 def read_prior(path: Path) -> PriorFile | None:
-    """What a file of weights says of its prior; None where it says nothing of one.
+    """Reads the record of its prior from a file of weights; None if it has none.
 
     Raises:
         DataFault: it can't be read, is no safetensors file, or what it says of a prior is damaged.
@@ -76,7 +76,7 @@ def read_prior(path: Path) -> PriorFile | None:
 
 
 def parse_prior(content: bytes, name: str) -> PriorFile | None:
-    """`read_prior` of the bytes of a file."""
+    """Reads the bytes of a file as `read_prior` does."""
     header, body = split_header(content, name)
     metadata = header.pop("__metadata__", {})
     text = metadata.get(KEY) if isinstance(metadata, dict) else None
@@ -94,14 +94,16 @@ def parse_prior(content: bytes, name: str) -> PriorFile | None:
 
 
 def digest_tensors(content: bytes, name: str = "the file") -> str:
-    """`sha256:…` of the tensors of a safetensors file, in the order of their names, whatever else its header says."""
+    """Returns `sha256:…` of the tensors of a safetensors file, in the order of their names, whatever else its
+    header says.
+    """
     header, body = split_header(content, name)
     header.pop("__metadata__", None)
     return _digest_entries(header, body, name)
 
 
 def split_header(content: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
-    """The parsed header of a safetensors file, and the bytes behind it.
+    """Returns the parsed header of a safetensors file, and the bytes behind it.
 
     Raises:
         DataFault: it is none.

@@ -9,7 +9,7 @@ from pydantic import Field
 from dprecipe.language.base import Block
 
 MIN_SIDE, MAX_SIDE, CHANNELS = 4, 256, (1, 3)
-"""Of the images that generators make: up to this size, sums of `spectrum` stay below 2^53."""
+"""Sides and channels of images that generators make: up to this size, sums of `spectrum` stay below 2^53."""
 
 
 class Prior(Block):
@@ -39,5 +39,5 @@ class Prior(Block):
 
 
 def fits_generators(shape: tuple[int, ...]) -> bool:
-    """Whether there are images of this shape: of 1 or 3 channels, and 4 to 256 pixels a side."""
+    """Returns True if generators make images of this shape: 1 or 3 channels, 4 to 256 pixels a side."""
     return len(shape) == 3 and shape[0] in CHANNELS and all(MIN_SIDE <= side <= MAX_SIDE for side in shape[1:])

@@ -20,12 +20,12 @@ from dprecipe.priors.words import SINE_BITS, TURN, Integers, as_bytes, below, co
 
 PURPOSE = 2
 EXPONENTS = 13
-"""From 0.5 to 3.5, in quarters."""
+"""Number of exponents: from 0.5 to 3.5, in quarters."""
 AMPLITUDE_BITS = 14
 
 
 def draw_spectrum(seed: int, images: range, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """(N, C, H, W) images of the numbers in `images`."""
+    """Draws images (N, C, H, W) of the numbers in `images`."""
     channels, height, width = shape
     side = max(height, width)
     phases = channels * side * (side // 2 + 1)
@@ -40,7 +40,7 @@ def draw_spectrum(seed: int, images: range, shape: tuple[int, int, int]) -> NDAr
 
 
 def _sum_waves(real: NDArray[np.float64], imaginary: NDArray[np.float64], side: int) -> Integers:
-    """The real part of Σ (re + i·im) e^(2πi (f_x x + f_y y) / S), in whole numbers."""
+    """Returns the real part of Σ (re + i·im) e^(2πi (f_x x + f_y y) / S), in whole numbers."""
     places = np.arange(side)
     across = places[: side // 2 + 1, None] * places % side * TURN // side  # (F, S): angles, rounded down to a step
     down = places[:, None] * places % side * TURN // side  # (S, S)
@@ -52,7 +52,7 @@ def _sum_waves(real: NDArray[np.float64], imaginary: NDArray[np.float64], side: 
 
 @cache
 def amplitude_table(side: int) -> Integers:
-    """(a, b, S, F): the amplitude of each frequency, in units of 2^-AMPLITUDE_BITS; 0 for the mean."""
+    """Returns the amplitude of each frequency, (a, b, S, F), in units of 2^-AMPLITUDE_BITS; 0 for the mean."""
     exponent = 0.5 + 0.25 * np.arange(EXPONENTS)
     down = np.minimum(np.arange(side), side - np.arange(side)).astype(np.float64)
     power_x = np.arange(side // 2 + 1, dtype=np.float64) ** exponent[:, None]

@@ -19,13 +19,13 @@ from dprecipe.priors.words import Integers, as_bytes, below, draw_numbers, round
 
 PURPOSE = 3
 SHAPES = 7
-"""Of magnitudes: from 0.4 to 1.6, in fifths."""
+"""Number of shapes of magnitudes: from 0.4 to 1.6, in fifths."""
 MAGNITUDES = 1024
 LARGEST = 1 << 20
 
 
 def draw_wavelets(seed: int, images: range, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """(N, C, H, W) images of the numbers in `images`."""
+    """Draws images (N, C, H, W) of the numbers in `images`."""
     channels, height, width = shape
     levels = max(2, (max(height, width) - 1).bit_length())
     side = 1 << levels
@@ -51,7 +51,7 @@ def draw_wavelets(seed: int, images: range, shape: tuple[int, int, int]) -> NDAr
 
 
 def _join(smooth: Integers, detail: Integers, axis: int) -> Integers:
-    """One level of the inverse 5/3 transform along an axis, as on a circle."""
+    """Computes one level of the inverse 5/3 transform along an axis, as on a circle."""
     even = smooth - ((np.roll(detail, 1, axis) + detail + 2) >> 2)
     odd = detail + ((even + np.roll(even, -1, axis)) >> 1)
     joined = np.stack([even, odd], axis=axis + 1)
@@ -60,7 +60,7 @@ def _join(smooth: Integers, detail: Integers, axis: int) -> Integers:
 
 @cache
 def magnitude_table() -> Integers:
-    """(shape, MAGNITUDES): quantiles of Weibull distributions of median 1, in units of 2^-8."""
+    """Returns quantiles (shape, MAGNITUDES) of Weibull distributions of median 1, in units of 2^-8."""
     part = (np.arange(MAGNITUDES) + 0.5) / MAGNITUDES
     shape = 0.4 + 0.2 * np.arange(SHAPES)
     ratio = -np.log(part) / np.log(2.0)
@@ -69,5 +69,5 @@ def magnitude_table() -> Integers:
 
 @cache
 def growth_table() -> Integers:
-    """(growth, level): 2^(growth · level / 8), in units of 2^-8."""
+    """Returns 2^(growth · level / 8), (growth, level), in units of 2^-8."""
     return round_table(256 * 2.0 ** (np.arange(13)[:, None] * np.arange(9) / 8))

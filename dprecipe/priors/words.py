@@ -22,7 +22,7 @@ SINE_BITS = 10
 
 
 def draw_numbers(seed: int, purpose: int, images: range, count: int) -> NDArray[np.uint64]:
-    """(images, count) numbers below 2^32; those of an image depend on (seed, purpose, number of the image) alone.
+    """Draws numbers (images, count) below 2^32; those of an image depend on (seed, purpose, number of the image) alone.
 
     Philox has the key (seed, purpose) and for image i the counter (0, i, 0, 0), and each word gives its upper half,
     then its lower one.
@@ -37,35 +37,35 @@ def draw_numbers(seed: int, purpose: int, images: range, count: int) -> NDArray[
 
 
 def below(numbers: NDArray[np.uint64], limit: int) -> Integers:
-    """Whole numbers from 0 to `limit` - 1, of numbers below 2^32; `limit` is at most 2^31."""
+    """Returns whole numbers from 0 to `limit` - 1, of numbers below 2^32; `limit` is at most 2^31."""
     return ((numbers * np.uint64(limit)) >> HALF).astype(np.int64)
 
 
 @cache
 def sines() -> Integers:
-    """sin(2πi / TURN) for i from 0 to TURN - 1, in units of 2^-SINE_BITS."""
+    """Returns sin(2πi / TURN) for i from 0 to TURN - 1, in units of 2^-SINE_BITS."""
     return round_table(np.sin(2 * np.pi * np.arange(TURN) / TURN) * 2**SINE_BITS)
 
 
 def sine(angle: Integers) -> Integers:
-    """Of an angle in steps of `TURN`, of any size."""
+    """Returns the sine of an angle in steps of `TURN`, of any size."""
     return sines()[angle % TURN]
 
 
 def cosine(angle: Integers) -> Integers:
-    """Of an angle in steps of `TURN`, of any size."""
+    """Returns the cosine of an angle in steps of `TURN`, of any size."""
     return sines()[(angle + TURN // 4) % TURN]
 
 
 def round_table(table: NDArray[np.float64]) -> Integers:
-    """To the nearest whole numbers."""
+    """Rounds to the nearest whole numbers."""
     return np.floor(table + 0.5).astype(np.int64)
 
 
 def as_bytes(planes_NCHW: Integers, numbers: NDArray[np.uint64]) -> NDArray[np.uint8]:
     """Planes of any range as images: channels mixed by a random matrix, then stretched to a random range of bytes.
 
-    The first plane is what channels have in common. `planes_NCHW` below 2^40; `numbers`: (N, 11), of which one channel
+    The first plane is what channels have in common. `planes_NCHW` below 2^40; `numbers`: (N, 11); one channel
     needs the last two.
     """
     planes = planes_NCHW

@@ -9,19 +9,19 @@
 "gdp"          the exact Gaussian-DP formula, also for a run whose profile a Gaussian's bounds; infinity if there are
                other events
 
-They compose what events give (`events.Event`) and know no kinds of them.
+They compose what events provide (`events.Event`) and know no kinds of events.
 
 An event that does not compose has its own bounds (`profile.Profile`): "pld" is the smallest of them, reported by its
 name; "rdp" and "rdp_classic" are the Rényi bound that checks it; "gdp" is the Gaussian bound, if there is one. They
-hold for the event's own relation. Equal events are composed by basic composition. Beside other events it composes if it
-has a dominating pair (`Event.composes`), with constants of preprocessing that the run starts from, for example;
+hold for the event's own relation. Equal events are composed by basic composition. With other events (constants of
+preprocessing that the run starts from, for example) it composes if it has a dominating pair (`Event.composes`);
 otherwise there is no bound.
 
 Where batches have a maximum size, two bounds are tried, and the smaller counts: the loss of a full batch is composed
 with the rest; or a full batch counts as a failure, and the probability of any full batch is added to δ.
 
-Where the neighbouring data sets decide what an event costs (`Event.items`), every accountant gives the largest of all
-cases, over everything together (`worst_case`); "gdp" none.
+If the cost of an event depends on the neighbouring data sets (`Event.items`), every accountant gives the largest of all
+cases, over everything together (`worst_case`); "gdp" gives none.
 
 Replacing a unit is removing one and adding another. If an event has no direct bound for replacement, every accountant
 uses group privacy for the whole workload: 2 ε and (1 + exp(ε)) δ(ε).
@@ -48,22 +48,22 @@ from dprecipe.privacy.worst_case import shift_charges
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "gdp")
 
 _KEPT = 1024
-"""Answers that are kept, of either question: a plan asks what its calibration asked."""
+"""The number of answers cached for each question: a plan asks again what its calibration asked."""
 _CLOSE_ORDERS = 128
 _MANY_STEPS = 8
 _WHOLE_ORDERS = tuple(order for order in curves.DEFAULT_ORDERS if order >= 2 and order == int(order))
 _MIN_MAX_ORDER = 1.001
-"""Below this maximum Rényi order no finer grid of orders is tried."""
+"""The maximum Rényi order below which no finer grid of orders is tried."""
 _LARGEST_HALF = 300.0
-"""Half of the largest ε that is searched for under group privacy."""
+"""Half of the largest ε that is searched under group privacy."""
 
 
 class AccountantsDisagree(Fault):
-    """Two accountants contradict each other: a defect of this program, not of the recipe. Exit code 4."""
+    """A contradiction between two accountants: a defect of this program, not of the recipe. Exit code 4."""
 
 
 def epsilon(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, accountant: str) -> float:
-    """Upper bound of ε at δ, 0 < δ < 1, for all charges composed; infinity where no bound is known.
+    """Returns an upper bound of ε at δ, 0 < δ < 1, for all charges composed; infinity where no bound is known.
 
     Guarantees: the composition of the charges, in any order, is (result, δ)-DP under `neighbouring`.
 
@@ -74,7 +74,7 @@ def epsilon(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring,
 
 
 def delta(charges: Iterable[Charge], epsilon: float, neighbouring: Neighbouring, accountant: str) -> float:
-    """Upper bound of δ in [0, 1] at ε >= 0 for all charges composed; 1 where no bound is known.
+    """Returns an upper bound of δ in [0, 1] at ε >= 0 for all charges composed; 1 where no bound is known.
 
     Guarantees: the composition of the charges is (ε, result)-DP under `neighbouring`.
 
@@ -87,7 +87,7 @@ def delta(charges: Iterable[Charge], epsilon: float, neighbouring: Neighbouring,
 def profile(
     charges: Iterable[Charge], neighbouring: Neighbouring, accountant: str, epsilons: Sequence[float]
 ) -> tuple[tuple[float, float], ...]:
-    """(ε, upper bound of δ) at each ε >= 0, by one accountant.
+    """Returns (ε, upper bound of δ) at each ε >= 0, by one accountant.
 
     Guarantees: the composition of the charges is (ε, δ)-DP for every pair at once.
 
@@ -99,7 +99,7 @@ def profile(
 
 
 def epsilon_answer(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, accountant: str) -> Answer:
-    """`epsilon`, and which accountant gave it.
+    """Returns `epsilon`, with the accountant that gave it.
 
     Raises:
         ValueError: unknown accountant, δ outside (0, 1).
@@ -127,7 +127,7 @@ def _epsilon_answer(charges: tuple[Charge, ...], delta: float, neighbouring: Nei
 
 
 _NEGLIGIBLE = 3e-4
-"""Share of δ: if full batches are rarer than this, composing their loss gains nothing."""
+"""A share of δ: if full batches are rarer than this, composing their loss gains nothing."""
 
 
 def _epsilon(work: Workload, charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
@@ -157,7 +157,7 @@ def _epsilon(work: Workload, charges: tuple[Charge, ...], delta: float, accounta
 def delta_answers(
     charges: Iterable[Charge], epsilons: Sequence[float], neighbouring: Neighbouring, accountant: str
 ) -> list[Answer]:
-    """`delta` at each ε, and which accountant gave it.
+    """Returns `delta` at each ε, with the accountant that gave it.
 
     Raises:
         ValueError: unknown accountant, an ε negative or NaN.
@@ -222,11 +222,11 @@ def _deltas(work: Workload, charges: tuple[Charge, ...], epsilons: Sequence[floa
 
 
 _GRID = 10 * pld.TOLERANCE
-"""Share of ε by which two bounds of δ may differ because one of them is computed on a grid."""
+"""The share of ε by which two bounds of δ may differ because one of them is computed on a grid."""
 
 
 def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
-    """r(α) of the whole workload: the curves of its parts, added.
+    """Returns r(α) of the whole workload: the curves of its parts, added.
 
     Guarantees: an upper bound of the Rényi divergence at every order, in both directions of the relation.
     Source: Mironov 2017, Proposition 1.
@@ -249,7 +249,8 @@ def _conversion(accountant: str) -> Conversion:
 
 
 def _over_orders(work: Workload, convert: Callable[[Sequence[float], Array], Optimum], at_infinity: float) -> Optimum:
-    """The best value over all orders tried; `at_infinity` is the value of the order ∞, from the largest loss."""
+    """Returns the best value over all orders tried; `at_infinity` is the value of the order ∞, from the largest
+    loss."""
     orders = _orders(work)
     best = convert(orders, rdp_curve(work, orders))
     if best.at_last:
@@ -260,8 +261,8 @@ def _over_orders(work: Workload, convert: Callable[[Sequence[float], Array], Opt
 
 
 def _orders(work: Workload) -> tuple[float, ...]:
-    """The default orders. If there is a maximum order, also a fine grid below it. If many events have curves that are
-    integrals, only integer orders, to save time."""
+    """Returns the default orders. If there is a maximum order, also a fine grid below it. If the curves of many events
+    are integrals, only integer orders, to save time."""
     if sum(part.event.integrates for part in work.parts) > _MANY_STEPS:
         return _WHOLE_ORDERS
     largest = min((part.event.max_order for part in work.parts), default=math.inf)
@@ -272,7 +273,7 @@ def _orders(work: Workload) -> tuple[float, ...]:
 
 
 def _epsilon_by_group_privacy(charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
-    """2 ε of removing a unit and adding another, for nearly the smallest ε with (1 + exp(ε)) δ(ε) <= δ.
+    """Returns 2 ε, for removing a unit and adding another, for nearly the smallest ε with (1 + exp(ε)) δ(ε) <= δ.
 
     With g(x) = ε at δ/(1 + exp(x)), every x with g(x) <= x is a bound; the secant method finds the fixed point. g is
     computed on grids, so x may end slightly above it; the tolerance grows with each iteration.
@@ -294,7 +295,7 @@ def _epsilon_by_group_privacy(charges: tuple[Charge, ...], delta: float, account
 
 
 def _deltas_by_group_privacy(charges: tuple[Charge, ...], epsilons: Sequence[float], accountant: str) -> list[Answer]:
-    """(1 + exp(ε/2)) δ(ε/2): as `_epsilon_by_group_privacy`."""
+    """Returns (1 + exp(ε/2)) δ(ε/2), like `_epsilon_by_group_privacy`."""
     halves = [min(e / 2, _LARGEST_HALF) for e in epsilons]
     result = delta_answers(charges, halves, Neighbouring.ADD_OR_REMOVE_ONE, accountant)
     return [
@@ -323,7 +324,8 @@ def _deltas_of_items(
 
 
 def _of_items(answer: Answer) -> Answer:
-    """Where all else is Gaussian, its exact formula says what the loss distribution of a case is."""
+    """Reports a Gaussian answer as "pld": if all else is Gaussian, its exact formula gives a case's loss
+    distribution."""
     return replace(answer, accountant="pld") if answer.accountant == "gdp" else answer
 
 
@@ -333,7 +335,7 @@ def _rdp_answer(best: Optimum, accountant: str) -> Answer:
 
 
 def _tighter(bound: pld.Bound, renyi: Answer) -> Answer:
-    """The smaller of two upper bounds, after a check that they don't contradict each other."""
+    """Returns the smaller of two upper bounds, after a check that they don't contradict each other."""
     if bound.value <= renyi.value:
         return Answer(bound.value, "pld")
     if not bound.coarse and bound.value > 1.01 * renyi.value + 1e-6:
@@ -353,7 +355,7 @@ def _check_accountant(accountant: str) -> None:
 def guarantee(
     charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, unit: str, accountant: str
 ) -> Guarantee:
-    """(ε, δ) for all charges by `accountant`, a second accountant's ε, and a profile δ(ε) around it.
+    """Returns (ε, δ) for all charges by `accountant`, a second accountant's ε, and a profile δ(ε) around it.
 
     Every number is rounded up to six significant digits.
 

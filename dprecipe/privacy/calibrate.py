@@ -1,4 +1,4 @@
-"""Calibration: the least noise, or the largest number of steps, that a budget allows. Never above the budget."""
+"""Calibration: the least noise, or the largest number of steps, that stays within a budget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FAR = 0.7
 
 
 class CalibrationError(ValueError):
-    """No value of the free variable meets the budget, or every value does.
+    """The error that no value of the free variable meets the budget, or that every value does.
 
     `reason` is "too_tight" (at `tried`, the most private value, the cost is still `epsilon`, above the
     budget) or "never_reached" (at `tried`, the least private value, the cost `epsilon` is still within the
@@ -42,7 +42,7 @@ def noise_multiplier(
     neighbouring: Neighbouring,
     accountant: str,
 ) -> float:
-    """Least noise multiplier σ, of six significant digits, such that `make(σ)` costs at most ε at δ.
+    """Returns the least noise multiplier σ, of six significant digits, such that `make(σ)` costs at most ε at δ.
 
     `make` turns σ into the charges of the whole run; its cost must fall as σ grows.
 
@@ -96,8 +96,8 @@ def noise_multiplier(
 
 
 def _secant(known: Mapping[float, float], aim: float) -> float | None:
-    """Where the line through the two known points nearest to a cost meets it, on log-log axes; None where there are no
-    two, or the line says nothing new. `known`: costs by σ."""
+    """Returns the σ where the line through the two known points nearest to a cost meets that cost, on log-log axes;
+    None if there are fewer than two points, or the line gives nothing new. `known`: costs by σ."""
     near = sorted((abs(math.log(value / aim)), sigma) for sigma, value in known.items() if 0 < value < math.inf)
     if len(near) < 2:
         return None
@@ -118,7 +118,8 @@ def calibrate_count(
     accountant: str,
     spent: Sequence[Charge] = (),
 ) -> int:
-    """Largest number of further events that, composed with `spent`, cost at most ε at δ; 0 if not even one fits.
+    """Returns the largest number of further events that, composed with `spent`, cost at most ε at δ; 0 if not even one
+    fits.
 
     Guarantees: the cost of `spent` and the result, rounded up to six digits, is at most ε unless the result
     is 0; one event more (2e-5 of the result more, above 50,000) would cost more than ε by `accountant`.
@@ -157,8 +158,8 @@ def calibrate_count(
 
 
 def _stand_ins(charges: Sequence[Charge]) -> list[Charge]:
-    """The charges with all noise replaced by Gaussian noise of the same Fisher information: fast to account for, and
-    about as expensive (in the limit of many dimensions, exactly).
+    """Returns the charges with all noise replaced by Gaussian noise of the same Fisher information: fast to account
+    for, and about as expensive (exactly so in the limit of many dimensions).
     """
     return [Charge(charge.event.stand_in(), charge.count) for charge in charges]
 
@@ -166,7 +167,7 @@ def _stand_ins(charges: Sequence[Charge]) -> list[Charge]:
 def _bracket(
     cost: Callable[[float], float], start: float, budget: float
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """A σ within the budget and a smaller σ above it, each with its cost, near `start`."""
+    """Finds, near `start`, a σ within the budget and a smaller σ above it, each with its cost."""
     sigma, value, factor = start, cost(start), 1.05
     if value <= budget:
         while True:
@@ -188,8 +189,8 @@ def _bracket(
 
 
 def _leap(value: float, budget: float, factor: float) -> float:
-    """A factor < 1 for the next σ. Costs fall roughly like 1/σ, so the factor follows the ratio of the costs, and a
-    little beyond.
+    """Returns a factor < 1 for the next σ. Costs fall roughly like 1/σ, so the factor follows the ratio of the costs
+    and goes slightly beyond it.
     """
     gap = abs(math.log(value / budget)) if 0 < value < math.inf else 1.0
     return 1 / (factor * math.exp(min(gap, 3.0)))
@@ -204,8 +205,8 @@ def refine_noise(
     enough: float,
     precision: float = 0.0,
 ) -> float:
-    """The point nearest to `outside` that costs at most the budget; stops at `enough` of the budget. `inside` and
-    `outside` are points with their costs, one on either side of it.
+    """Returns the point nearest to `outside` that costs at most the budget; stops at `enough` of the budget. `inside`
+    and `outside` are points with their costs, on either side of the budget.
 
     False position on log-log axes, a bisection whenever two steps in a row did not halve the bracket.
     """

@@ -15,7 +15,7 @@ from dprecipe.privacy.events import field_types
 
 @lru_cache(maxsize=128)
 def charge_model(kind: str) -> type[Block]:
-    """A closed model of equal events of one kind: `count`, `kind`, and the fields of the event."""
+    """Returns a closed model of equal events of one kind: `count`, `kind`, and the fields of the event."""
     cls = event_kinds()[kind]
     fields: dict[str, Any] = {
         "count": (PositiveInt, ...),
@@ -29,7 +29,7 @@ def charge_model(kind: str) -> type[Block]:
 
 
 def _shape_of(hint: Any) -> Any:
-    """A field's type; of charges within an event, models of all kinds that hold no charges themselves."""
+    """Returns a field's type; for charges within an event, models of all kinds that hold no charges themselves."""
     if not holds_charges(hint):
         return hint
     constraints = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
@@ -42,18 +42,18 @@ def _shape_of(hint: Any) -> Any:
 
 
 def charge_type() -> Any:
-    """The union of the models of all kinds that are known, told apart by `kind`."""
+    """Returns the union of the models of all known kinds, distinguished by `kind`."""
     models = tuple(map(charge_model, event_kinds()))
     return Annotated[Union[models], Field(discriminator="kind")]  # noqa: UP007
 
 
 def charge_schemas() -> list[dict[str, Any]]:
-    """JSON Schemas of equal events, one for each kind that is known; each stands alone, wherever it is put."""
+    """Returns JSON Schemas of equal events, one for each kind that is known; each stands alone, wherever it is put."""
     return [_resolve(TypeAdapter(charge_model(kind)).json_schema()) for kind in event_kinds()]
 
 
 def _resolve(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with every definition in the place that refers to it: those of charges are not recursive."""
+    """Returns the schema with every reference replaced by its definition: definitions of charges are not recursive."""
     definitions = schema.pop("$defs", {})
 
     def inline(node: Any) -> Any:
@@ -63,7 +63,7 @@ def _resolve(schema: dict[str, Any]) -> dict[str, Any]:
             return node
         if "$ref" in node:
             return inline(definitions[node["$ref"].removeprefix("#/$defs/")])
-        # the mapping of a discriminator refers to definitions, too, and says no more than `kind` does
+        # the mapping of a discriminator refers to definitions, too, and adds nothing to `kind`
         return {key: inline(value) for key, value in node.items() if key != "discriminator"}
 
     return inline(schema) if definitions else schema

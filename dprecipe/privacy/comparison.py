@@ -1,7 +1,7 @@
-"""What other accountants say of the same charges, beside the claim and never in its place.
+"""A comparison of other accountants on the same charges: it accompanies the claim and never replaces it.
 
-Papers state ε by the accountant of their time. A table of all of them shows what of a difference to a paper is
-accounting. Nothing here enters a guarantee, a ledger or a certificate.
+Papers state ε by the accountant of their time. A table of all accountants shows how much of a difference from a paper
+is due to accounting. Nothing here enters a guarantee, a ledger or a certificate.
 
 Notation: k events, ε_i of event i alone at δ_0 = δ/2k by the tightest accountant, δ' what is left of δ.
 """
@@ -23,15 +23,15 @@ MOMENTS = tuple(float(order) for order in range(2, 34))
 """The orders λ + 1 of the moments that Abadi et al. compute: λ from 1 to 32."""
 _ROUND_UP = 1 + 1e-9
 _MAX_EPSILON = 700.0
-"""Above this ε, exp(ε) leaves the range of doubles."""
+"""The ε above which exp(ε) leaves the range of doubles."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccountantRow:
-    """What one accountant says of some charges.
+    """The answer of one accountant for some charges.
 
-    `epsilon` is an upper bound at the claim's δ where `holds`; otherwise it is what a paper printed, and no guarantee.
-    It is None where the accountant says nothing, and `note` says why.
+    `epsilon` is an upper bound at the claim's δ if `holds`; otherwise it is a number that a paper printed, and no
+    guarantee. It is None if the accountant gives no answer, and `note` says why.
     """
 
     accountant: str
@@ -53,7 +53,7 @@ class AccountantRow:
 def compare_accountants(
     charges: Iterable[Charge], delta: float, neighbouring: Neighbouring
 ) -> tuple[AccountantRow, ...]:
-    """ε at δ by each accountant, from the oldest composition theorem to the tightest; six digits, rounded up.
+    """Returns ε at δ by each accountant, from the oldest composition theorem to the tightest; six digits, rounded up.
 
     Guarantees: the composition of the charges is (ε, δ)-DP under `neighbouring` by every row that `holds` and has an ε.
 
@@ -93,12 +93,12 @@ _NO_CURVE = "no Rényi divergence is known at these orders"
 
 
 def _theorems(charges: tuple[Charge, ...], delta: float, work: Workload) -> list[AccountantRow]:
-    """The rows of the theorems that compose (ε, δ), from what each event costs alone."""
+    """Returns the rows of the theorems that compose (ε, δ), from what each event costs alone."""
     steps = count_events(charges)
     differ = len({charge.event for charge in charges}) > 1
     values: dict[str, tuple[float | None, str]]
     if any(charge.event.decides_sequel for charge in charges):
-        values = dict.fromkeys(_THEOREMS, (None, "it needs the events fixed in advance; here results decide them"))
+        values = dict.fromkeys(_THEOREMS, (None, "it needs events fixed in advance; here results decide them"))
     else:
         basic = add_epsilons(_cost_alone(charges, delta / max(1, steps), work))
         values = dict.fromkeys(_THEOREMS, (None, "there is one event: nothing is composed"))
@@ -137,7 +137,7 @@ def _ask(
 
 
 def _moments(work: Workload, delta: float) -> AccountantRow:
-    """δ = min exp(α(λ) - λε) over λ = 1 … 32: the classic conversion at the orders λ + 1."""
+    """Returns the row of δ = min exp(α(λ) - λε) over λ = 1 … 32: the classic conversion at the orders λ + 1."""
     if work.empty:
         return _row("moments_accountant", "Abadi et al. 2016, Theorem 2", 0.0, "")
     curve = accountants.rdp_curve(work, MOMENTS)
@@ -156,7 +156,7 @@ def _print_strongly(charges: tuple[Charge, ...], delta: float, work: Workload) -
 
 
 def _cost_alone(charges: tuple[Charge, ...], delta: float, work: Workload) -> list[tuple[float, int]]:
-    """(ε, count) of each event by itself at δ, all under the relation that the whole is accounted under."""
+    """Returns (ε, count) of each event by itself at δ, all under the relation of the whole."""
     counts: dict[Event, int] = {}
     for charge in charges:
         counts[charge.event] = counts.get(charge.event, 0) + charge.count
@@ -167,12 +167,12 @@ def _cost_alone(charges: tuple[Charge, ...], delta: float, work: Workload) -> li
 
 
 def add_epsilons(parts: Sequence[tuple[float, int]]) -> float:
-    """Σ count ε over (ε, count). Source: Dwork & Roth 2014, Theorem 3.16."""
+    """Returns Σ count ε over (ε, count). Source: Dwork & Roth 2014, Theorem 3.16."""
     return math.fsum(epsilon * count for epsilon, count in parts)
 
 
 def compose_strongly(parts: Sequence[tuple[float, int]], delta: float) -> float:
-    """sqrt(2 log(1/δ) Σ ε²) + Σ ε (e^ε - 1) over (ε, count), or the plain sum where that is smaller.
+    """Returns sqrt(2 log(1/δ) Σ ε²) + Σ ε (e^ε - 1) over (ε, count), or the plain sum where that is smaller.
 
     Guarantees: the composition of mechanisms that are ε-DP each is (result, δ)-DP; δ of the mechanisms adds to it.
     Source: Dwork, Rothblum & Vadhan 2010; for mechanisms that differ, Kairouz, Oh & Viswanath 2017, section 3.3.
@@ -185,10 +185,10 @@ def compose_strongly(parts: Sequence[tuple[float, int]], delta: float) -> float:
 
 
 def compose_optimally(epsilon: float, count: int, delta: float) -> float:
-    """The least ε' at which `count` mechanisms that are ε-DP each are (ε', δ)-DP, 0 < δ < 1.
+    """Returns the least ε' at which `count` mechanisms that are ε-DP each are (ε', δ)-DP, 0 < δ < 1.
 
-    The worst of them answers truly with probability p = e^ε/(1 + e^ε), so that l wrong answers have the loss
-    (k - 2l) ε: δ(ε') = Pr[Bin(k, 1-p) <= m] - e^ε' Pr[Bin(k, p) <= m], m the last l with a loss above ε'.
+    The worst of them answers truly with probability p = e^ε/(1 + e^ε), so l wrong answers have the loss (k - 2l) ε:
+    δ(ε') = Pr[Bin(k, 1-p) <= m] - e^ε' Pr[Bin(k, p) <= m], where m is the last l with a loss above ε'.
 
     Guarantees: an upper bound, next to the optimum: δ is rounded up by a share of 1e-9.
     Source: Kairouz, Oh & Viswanath 2017, Theorem 3.3.
@@ -209,7 +209,7 @@ def compose_optimally(epsilon: float, count: int, delta: float) -> float:
 
 
 def _randomised_delta(epsilon: float, count: int, at: float) -> float:
-    """δ at ε' = `at` of `count` randomised responses, rounded up."""
+    """Returns δ at ε' = `at` of `count` randomised responses, rounded up."""
     from scipy import special
 
     last = math.ceil((count - at / epsilon) / 2) - 1  # losses of exactly ε' add nothing
@@ -221,9 +221,10 @@ def _randomised_delta(epsilon: float, count: int, at: float) -> float:
 
 
 def print_strong_composition(rate: float, sigma: float, steps: int, delta: float) -> float:
-    """q ε_0 sqrt(2k log(2/δ)) + k (q ε_0)², ε_0 = sqrt(2 log(1.25/δ_0))/σ at δ_0 = δ/2kq: with it Abadi et al. compare.
+    """Returns the strong composition that Abadi et al. compare with: q ε_0 sqrt(2k log(2/δ)) + k (q ε_0)² with
+    ε_0 = sqrt(2 log(1.25/δ_0))/σ at δ_0 = δ/2kq.
 
-    No guarantee: amplification to (q ε, q δ) is an approximation for small ε, and that ε_0 is proved below 1 only.
+    No guarantee: amplification to (q ε, q δ) is an approximation for small ε, and that ε_0 is proved only below 1.
     """
     single = math.sqrt(2 * math.log(1.25 * 2 * steps * rate / delta)) / sigma
     return rate * single * math.sqrt(2 * steps * math.log(2 / delta)) + steps * (rate * single) ** 2

@@ -27,18 +27,18 @@ from dprecipe.privacy.loss import Array, Loss
 
 _UNIT = 2.0**-53
 _SLACK = 32.0
-"""Tilted mass outside the window is at most exp(-32) = 1e-14."""
+"""An exponent: the tilted mass outside the window is at most exp(-32) = 1e-14."""
 
 _MAX_WINDOWS = 24
 _MAX_SHARE = 3
-"""Bins of all windows of a composition together, over the most that one may have: from there on no further one is made,
-and bounds are a little looser. The largest of the repository's recipes have 0.4."""
+"""A limit on the bins of all windows of a composition together, over the most that one window may have. Beyond it no
+further window is made, and bounds are slightly looser. The largest of the repository's recipes need 0.4."""
 
 
 class WindowError(Exception):
-    """The composed distribution needs more bins than allowed.
+    """The error that the composed distribution needs more bins than allowed.
 
-    `times`: how many times as many, on this grid.
+    `times`: the bins needed on this grid over those allowed.
     """
 
     def __init__(self, times: float = 2.0) -> None:
@@ -52,13 +52,13 @@ class Window:
 
     losses: Array
     masses: Array
-    """p_j: upper bounds of the composed masses."""
+    """Upper bounds p_j of the composed masses."""
     above: Array
-    """Σ_{j>=i} p_j."""
+    """The sums Σ_{j>=i} p_j."""
     weighted: Array
-    """Σ_{j>=i} p_j exp(low - l_j)."""
+    """The sums Σ_{j>=i} p_j exp(low - l_j)."""
     charge: float
-    """Added to every δ: the mass at infinity and above the window."""
+    """The mass at infinity and above the window, added to every δ."""
     centre: float
     spread: float
 
@@ -71,7 +71,7 @@ class Window:
         return float(self.losses[-1])
 
     def delta(self, epsilon: float) -> float:
-        """Upper bound of δ(ε); 1 below the window, where nothing is known."""
+        """Returns an upper bound of δ(ε); 1 below the window, where nothing is known."""
         if not epsilon >= self.low:
             return 1.0
         index = int(np.searchsorted(self.losses, epsilon, side="right"))
@@ -84,7 +84,7 @@ class Window:
         return min(1.0, max(value, 0.0) * (1 + 1e-10) + 1e-14 * float(self.above[index]) + self.charge)
 
     def epsilon(self, delta: float) -> float | None:
-        """Smallest ε of the window with `delta(ε) <= delta`; None when it lies outside."""
+        """Returns the smallest ε of the window with `delta(ε) <= delta`; None when it lies outside."""
         if self.delta(self.low) <= delta or not self.delta(self.high) <= delta:
             return None
         low, high = 0, len(self.losses) - 1
@@ -107,7 +107,7 @@ class Window:
 
 
 class Composition:
-    """`counts[j]` steps of `losses[j]`, all on one grid; δ(ε) and ε(δ) of the whole.
+    """The composition of `counts[j]` steps of `losses[j]`, all on one grid: its δ(ε) and ε(δ).
 
     Guarantees: every answer is an upper bound for the composition of the given pairs.
     """
@@ -126,7 +126,7 @@ class Composition:
         self._cumulants: dict[float, float] = {}
 
     def cumulant(self, theta: float) -> float:
-        """K(θ) = log E[exp(θ L); L finite] of the composed loss."""
+        """Returns K(θ) = log E[exp(θ L); L finite] of the composed loss."""
         if theta not in self._cumulants:
             self._cumulants[theta] = math.fsum(
                 n * _log_sum(logs + theta * loss.losses)
@@ -135,7 +135,7 @@ class Composition:
         return self._cumulants[theta]
 
     def best_tilt(self, delta: float, guess: float) -> float:
-        """θ near `guess` whose Rényi conversion gives the least ε at δ."""
+        """Returns θ near `guess` whose Rényi conversion gives the least ε at δ."""
 
         def bound(log_theta: float) -> float:
             theta = math.exp(log_theta)
@@ -156,7 +156,7 @@ class Composition:
         return math.exp(best)
 
     def epsilon(self, delta: float, guess: float) -> float | None:
-        """Upper bound of ε >= 0 at δ; None when no window reaches δ.
+        """Returns an upper bound of ε >= 0 at δ; None when no window reaches δ.
 
         `guess` is a tilt (a Rényi order minus one) near the optimum.
 
@@ -175,7 +175,7 @@ class Composition:
         return None
 
     def delta(self, epsilon: float, guess: float, enough: float = 0.0) -> float:
-        """Upper bound of δ at ε >= 0; returns the first bound that is at most `enough`.
+        """Returns an upper bound of δ at ε >= 0: the first one found that is at most `enough`.
 
         Raises:
             WindowError: more bins needed than allowed.
@@ -195,7 +195,7 @@ class Composition:
         return len(self._windows) < _MAX_WINDOWS and bins < _MAX_SHARE * self._max_bins
 
     def chernoff(self, epsilon: float, theta: float) -> float:
-        """Upper bound of δ(ε) from the moment at one θ > 0: the improved Rényi conversion at α = θ + 1."""
+        """Returns an upper bound of δ(ε) from the moment at one θ > 0: the improved Rényi conversion at α = θ + 1."""
         log_tail = self.cumulant(theta) - theta * epsilon + theta * math.log(theta / (1 + theta))
         return min(1.0, math.exp(min(log_tail - math.log1p(theta), 0.0)) * (1 + 1e-9) + self.infinity)
 
@@ -203,7 +203,7 @@ class Composition:
         return any(abs(epsilon - window.centre) <= 3 * window.spread for window in self._windows)
 
     def _tilt_for(self, epsilon: float, guess: float) -> float:
-        """θ >= 0 whose tilted mean is ε, or 0 when the mean is above ε already (K' increases)."""
+        """Returns θ >= 0 whose tilted mean is ε, or 0 if the mean is already above ε (K' increases)."""
         if self._moments(0.0)[1] >= epsilon:
             return 0.0
         low, high = 0.0, guess
@@ -220,7 +220,7 @@ class Composition:
         return (low + high) / 2
 
     def _moments(self, theta: float) -> tuple[float, float, float]:
-        """K, K', K'' at θ: the tilted mean and variance of the composed loss."""
+        """Returns K, K', K'' at θ: the tilted mean and variance of the composed loss."""
         totals = np.zeros(3)
         for loss, logs, n in zip(self._losses, self._logs, self._counts, strict=True):
             l_N = loss.losses
@@ -231,12 +231,13 @@ class Composition:
         return float(totals[0]), float(totals[1]), float(totals[2])
 
     def share_of_bins(self, theta: float) -> float:
-        """How many bins the window at θ needs, over how many are allowed."""
+        """Returns the number of bins that the window at θ needs, over the number allowed."""
         *_, first, last = self._reach(theta)
         return (last - first + 2) / self._max_bins
 
     def _reach(self, theta: float) -> tuple[float, float, float, int, int]:
-        """Of the tilted composition: K, mean, spread, and the grid points between which all but exp(-32) of it is."""
+        """Returns K, mean and spread of the tilted composition, and the grid points between which all but exp(-32) of
+        it lies."""
         k, mean, variance = self._moments(theta)
         spread = math.sqrt(max(variance, self._step**2))
         tilts = [t / spread for t in (1.0, 2.0, 3.5, 5.0, 6.5, 8.0, 10.0)]
@@ -246,7 +247,7 @@ class Composition:
         return k, mean, spread, max(first, self._first), min(last, self._last)
 
     def window(self, theta: float) -> Window:
-        """The composed distribution around its tilted mean.
+        """Returns the composed distribution around its tilted mean.
 
         Raises:
             WindowError: more bins needed than allowed.
@@ -275,7 +276,7 @@ class Composition:
         return window
 
     def _convolve(self, theta: float, size: int) -> tuple[Array, float]:
-        """Tilted masses of the composition modulo `size` bins, and a bound of the rounding error of each."""
+        """Returns tilted masses of the composition modulo `size` bins, and a bound of the rounding error of each."""
         log_spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
         log_upper = np.zeros(size // 2 + 1)
         error = 8 * _UNIT * (math.log2(size) + 4)
@@ -301,6 +302,6 @@ def _log_sum(logs: Array) -> float:
 
 
 def _fast_size(min_size: int) -> int:
-    """The least even 2^a 3^b 5^c >= least with b + c <= 1."""
+    """Returns the least even 2^a 3^b 5^c >= `min_size` with b + c <= 1."""
     power = 1 << max(4, (min_size - 1).bit_length())
     return min(n for n in (power, power * 5 // 8, power * 3 // 4) if n >= min_size and n % 2 == 0)

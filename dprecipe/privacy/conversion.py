@@ -1,4 +1,4 @@
-"""From a Rényi curve to (ε, δ), both ways."""
+"""Conversions of a Rényi curve: to ε at a δ, and to δ at an ε."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Conversion = Literal["improved", "classic"]
 class Optimum:
     """The best value over the orders, and where it was found.
 
-    `at_first` and `at_last` say that the list of orders ended there: the value is a bound all the same, but a
-    longer list may give a better one.
+    `at_first` and `at_last`: the optimum is at that end of the list of orders. The value is still a bound, but a longer
+    list may give a better one.
     """
 
     value: float
@@ -28,7 +28,7 @@ class Optimum:
 
 
 def epsilon(orders: Sequence[float], rdp: Array, delta: float, conversion: Conversion = "improved") -> Optimum:
-    """Smallest ε >= 0 that the curve gives at δ; infinity when it gives none. 0 < δ < 1.
+    """Returns the smallest ε >= 0 that the curve gives at δ; infinity when it gives none. 0 < δ < 1.
 
     Guarantees: every mechanism with this curve is (value, δ)-DP.
     Source: classic: Mironov 2017, Proposition 3. Improved, never larger: Canonne, Kamath & Steinke 2020,
@@ -43,7 +43,7 @@ def epsilon(orders: Sequence[float], rdp: Array, delta: float, conversion: Conve
 
 
 def delta(orders: Sequence[float], rdp: Array, epsilon: float, conversion: Conversion = "improved") -> Optimum:
-    """Smallest δ <= 1 that the curve gives at ε >= 0.
+    """Returns the smallest δ <= 1 that the curve gives at ε >= 0.
 
     Guarantees: every mechanism with this curve is (ε, value)-DP.
     Source: as `epsilon`.

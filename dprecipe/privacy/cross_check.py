@@ -6,7 +6,7 @@ integer multipliers of a composition.
 
 | questions | how the library answers |
 |---|---|
-| one release that is asked as a whole | the event's second bound |
+| one release that is assessed as a whole | the event's second bound |
 | the same beside others | the library's distribution of the event's second bound at each ε |
 | noisy counts only | distributions of the noise on the counts |
 | batches with a maximum or fixed size; the library's own distributions | its distributions, composed |
@@ -57,12 +57,12 @@ from dprecipe.privacy.workload import summarise_charges, uncap_charges
 Array = NDArray[np.floating[Any]]
 
 _MAX_WORK = 2e5
-"""Limit on `recheck.estimate_effort` over all boxes: about ten seconds of convolutions."""
+"""The limit on `recheck.estimate_effort` over all boxes: about ten seconds of convolutions."""
 _MAX_CELLS = 400_000
 _MIN_DELTA = 1e-12
-"""Below this δ, rounding and truncation of the FFT would decide the library's answer."""
+"""The δ below which rounding and truncation of the FFT would decide the library's answer."""
 _TOLERANCE = 2e-4
-"""Share of ε that the grid of the composition may add."""
+"""The share of ε that the grid of the composition may add."""
 _MORE_ORDERS = 60
 _ORDER = recheck.MAX_ORDER
 
@@ -79,8 +79,8 @@ class LibraryAnswer:
 def ask_library(
     charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, or_renyi: bool = True
 ) -> LibraryAnswer:
-    """ε at δ of all charges by dp-accounting: its PLD accountant, or its RDP accountant if that fails. `or_renyi`: fall
-    back to RDP also when memory runs out; otherwise raise.
+    """Returns ε at δ of all charges by dp-accounting: its PLD accountant, or its RDP accountant if that fails.
+    `or_renyi`: fall back to RDP also when memory runs out; otherwise raise.
 
     Guarantees: an upper bound to the extent that dp-accounting's are. It shares no arithmetic with this package, except
     that 1/σ² of unsampled Gaussians are added and their sensitivity is doubled under replace-one (not for votes). For
@@ -96,7 +96,7 @@ def ask_library(
         raise ValueError(f"expected 0 < delta < 1, got {delta}")
     question = (tuple(charges), delta, neighbouring)
     try:
-        return _ask_once(*question, False)  # the same key whoever asks: a run that verifies its release asks again
+        return _ask_once(*question, False)  # the same key for every caller: a run that verifies its release asks again
     except MemoryError:
         if not or_renyi:
             raise
@@ -105,7 +105,7 @@ def ask_library(
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """Charges under one relation, in the library's terms. `mu` is that of the unsampled Gaussians."""
+    """Charges under one relation, in the library's terms. `mu` is the μ of the unsampled Gaussians."""
 
     relation: Neighbouring
     mu: float
@@ -113,7 +113,7 @@ class _Query:
     boxes: tuple[tuple[BoxSum, int], ...] = ()
     curves: tuple[tuple[RenyiCurve, int], ...] = ()
     unknown: bool = False
-    """Whether there is an event whose divergences are not known here."""
+    """True if there is an event whose divergences are not known here."""
 
     @property
     def steps(self) -> int:
@@ -197,8 +197,8 @@ def _collect_query(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Qu
 def _ask_for_zero_out(
     charges: tuple[Charge, ...], questions: list[tuple[Question, int]], delta: float, or_renyi: bool
 ) -> LibraryAnswer:
-    """ε of zeroing out a unit where batches have a maximum size: that of replacing it; or that of removing it without a
-    maximum size, with the probability of a full batch taken from δ. Both are bounds; the smaller counts."""
+    """Returns ε of zeroing out a unit where batches have a maximum size: that of replacing it; or that of removing it
+    without a maximum size, with the probability of a full batch taken from δ. Both are bounds; the smaller counts."""
     from scipy import stats
 
     result = ask_library(charges, delta, Neighbouring.REPLACE_ONE, or_renyi)
@@ -216,14 +216,15 @@ def _ask_for_zero_out(
 def _ask_for_items(
     charges: tuple[Charge, ...], asked: list[tuple[UniqueItems, int]], delta: float, relation: Neighbouring, renyi: bool
 ) -> LibraryAnswer:
-    """The largest ε of some neighbouring data sets, which differ in how many items one of them alone has."""
+    """Returns the largest ε of some pairs of neighbouring data sets, which vary in the number of items that only one
+    has."""
     work = summarise_charges(charges, relation)
     value, name = largest_of_cases(charges, asked, delta, work, lambda rest, at: ask_library(rest, at, relation, renyi))
     return LibraryAnswer(name, importlib.metadata.version("dp-accounting"), value)
 
 
 def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool) -> tuple[str, float]:
-    """Name and ε of Gaussians, sampled or not, by the library's accountants."""
+    """Returns the accountant's name and ε of Gaussians, sampled or not, by the library's accountants."""
     import dp_accounting
     from dp_accounting import pld, rdp
 
@@ -251,7 +252,8 @@ def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool)
 
 
 def _run_accountant(library: Any, make: Any, query: _Query, delta: float, doubled: float) -> float | None:
-    """ε, or None if this accountant has no answer; `doubled`: the factor by which it multiplies a sensitivity itself.
+    """Returns ε, or None if this accountant has no answer; `doubled`: the factor by which it multiplies a sensitivity
+    itself.
 
     Raises:
         MemoryError: memory runs out; the caller decides whether to ask another accountant.
@@ -270,7 +272,7 @@ def _run_accountant(library: Any, make: Any, query: _Query, delta: float, double
 
 
 def _ask_by_divergences(query: _Query, delta: float, twice: bool) -> tuple[str, float]:
-    """Name and ε under add-or-remove-one; `twice`: of removing a unit and adding another."""
+    """Returns the accountant's name and ε under add-or-remove-one; `twice`: of removing a unit and adding another."""
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
     if query.unknown:
@@ -306,8 +308,8 @@ def _max_loss(query: _Query) -> float:
 
 
 def _double_epsilon(delta_of: Callable[[float], float], start: float, delta: float) -> float:
-    """ε of removing a unit and adding another: twice the smallest h >= `start` with (1 + exp(h)) δ(h) <= δ; infinity
-    above 600."""
+    """Returns ε of removing a unit and adding another: twice the smallest h >= `start` with (1 + exp(h)) δ(h) <= δ;
+    infinity above 600."""
     low, high = 0.0, start
     while high < 300 and not (1 + math.exp(high)) * delta_of(high) <= delta:
         low, high = high, 1.2 * high + 1e-6
@@ -320,8 +322,8 @@ def _double_epsilon(delta_of: Callable[[float], float], start: float, delta: flo
 
 
 def _compose_losses(query: _Query, delta: float, finest: float) -> Any:
-    """The library's loss distribution of the whole query, in both directions; None if there is none, or if it would
-    take too long. `finest` is the step of the grid, unless that would need too many points.
+    """Returns the library's loss distribution of the whole query, in both directions; None if there is none, or if it
+    would take too long. `finest` is the step of the grid, unless that would need too many points.
     """
     from dp_accounting.pld import privacy_loss_distribution as library
 
@@ -354,7 +356,7 @@ def _compose_losses(query: _Query, delta: float, finest: float) -> Any:
 
 
 def _choose_orders(query: _Query) -> tuple[float, ...]:
-    """Rényi orders; below the maximum order, where a curve has one."""
+    """Returns the Rényi orders; only those below the maximum order, if a curve has one."""
     if not query.curves:
         return DEFAULT_ORDERS
     largest = min(min(curve.max_order for curve, _ in query.curves), float(_ORDER))
@@ -363,7 +365,8 @@ def _choose_orders(query: _Query) -> tuple[float, ...]:
 
 
 def _compute_curve(query: _Query, at: tuple[float, ...]) -> list[float]:
-    """Rényi divergences at these orders: Lemma 4 of Nasr et al. 2020 at whole orders, interpolated between them."""
+    """Returns Rényi divergences at these orders: Lemma 4 of Nasr et al. 2020 at whole orders, interpolated between
+    them."""
     k_K, orders = np.arange(2, _ORDER + 1), np.array(at)
     log_factorials = np.cumsum(np.log(np.maximum(np.arange(_ORDER + 1), 1)))
     parts: list[tuple[float, Array, int]] = [

@@ -26,16 +26,16 @@ _FRACTIONAL = (
 _INTEGER = (*range(2, 33), *range(34, 65, 2), *range(68, 129, 6), *range(136, 257, 15))
 DEFAULT_ORDERS: tuple[float, ...] = tuple(sorted({*map(float, _FRACTIONAL), *map(float, _INTEGER)}))
 HIGH_ORDERS: tuple[float, ...] = tuple(float(round(256 * 2 ** (k / 2))) for k in range(1, 17))
-"""Orders above the default ones, worth their time only when the optimum is at the end of the list."""
+"""Orders above the default ones, worth their time only if the optimum is at the end of the list."""
 
 _MATRIX_ORDER = 256
 _MAX_NODES = 40_000
 _TAIL = 13.0
-"""Standard deviations of a Gaussian tail that the quadrature covers: exp(-13²/2) = 2e-37."""
+"""The number of standard deviations of a Gaussian tail that the quadrature covers: exp(-13²/2) = 2e-37."""
 
 
 def gaussian(mu: float, orders: Sequence[float]) -> Array:
-    """r(α) = α μ² / 2 of a Gaussian mechanism with sensitivity/standard deviation μ.
+    """Returns r(α) = α μ² / 2 of a Gaussian mechanism with sensitivity/standard deviation μ.
 
     Guarantees: exact for every order. Source: Mironov 2017, Proposition 7.
     """
@@ -43,10 +43,10 @@ def gaussian(mu: float, orders: Sequence[float]) -> Array:
 
 
 def poisson_gaussian(q: float, sigma: float, orders: Sequence[float]) -> Array:
-    """r(α) of one step of the Poisson-sampled Gaussian under add-or-remove-one; 0 < q <= 1, σ > 0.
+    """Returns r(α) of one step of the Poisson-sampled Gaussian under add-or-remove-one; 0 < q <= 1, σ > 0.
 
     Integer orders by the binomial sum without its cancelling terms k = 0, 1, others by quadrature. Where that
-    would be too long, the unsampled curve bounds the sampled one (joint quasi-convexity).
+    would take too long, the unsampled curve bounds the sampled one (joint quasi-convexity).
 
     Guarantees: bounds both directions (the removal is the larger), up to 1e-9 relative rounding error.
     Source: Mironov, Talwar & Zhang 2019, Theorems 4 and 5, Section 3.3.
@@ -64,10 +64,10 @@ def poisson_gaussian(q: float, sigma: float, orders: Sequence[float]) -> Array:
 
 
 def poisson_gaussian_replaced(q: float, sigma: float, orders: Sequence[float]) -> Array:
-    """r(α) of one step of the Poisson-sampled Gaussian under replace-one; 0 < q <= 1, σ > 0.
+    """Returns r(α) of one step of the Poisson-sampled Gaussian under replace-one; 0 < q <= 1, σ > 0.
 
     The pair is P = (1-q) N(0, σ²) + q N(1, σ²) against Q = (1-q) N(0, σ²) + q N(-1, σ²), its own mirror
-    image. By quadrature; where that would be too long, the unsampled curve bounds the sampled one.
+    image. By quadrature; where that would take too long, the unsampled curve bounds the sampled one.
 
     Guarantees: P, Q dominate every pair of gradients of norm <= 1, up to 1e-9 relative rounding error.
     Source: Balle, Barthe & Gaboardi 2018, Theorem 2 (the sampled hockey stick is q times one of N(x) against
@@ -81,7 +81,7 @@ def poisson_gaussian_replaced(q: float, sigma: float, orders: Sequence[float]) -
 
 
 def mix_curves(usual: Array, other: Array, share: float, orders: Sequence[float]) -> Array:
-    """r(α) of either of two pairs, the second with probability `share`, where it is known which.
+    """Returns r(α) of either of two pairs, the second with probability `share`, if it is known which.
 
     Guarantees: exact: exp((α-1) r) is the mean of the two. Source: Mironov 2017, Definition 3.
     """
@@ -94,9 +94,8 @@ def mix_curves(usual: Array, other: Array, share: float, orders: Sequence[float]
 
 
 def fixed_size_gaussian(q: float, sigma: float, orders: Sequence[float]) -> Array:
-    """r(α) of one step of the Gaussian on batches of a share q of the units, drawn without replacement, under
-    replace-one;
-    0 < q < 1, σ > 0 over one clip norm: a replaced unit moves the sum by up to two.
+    """Returns r(α) of one step of the Gaussian on batches of a share q of the units, drawn without replacement, under
+    replace-one; 0 < q < 1, σ > 0 over one clip norm: a replaced unit moves the sum by up to two.
 
     With s = σ/2, c_j = j(j-1)/(2 s²) and B_l = E (y-1)^l, y the ratio of N(1/s, 1) to N(0, 1),
 
@@ -122,7 +121,7 @@ def fixed_size_gaussian(q: float, sigma: float, orders: Sequence[float]) -> Arra
 
 
 def _log_central_moments(s: float) -> Array:
-    """log B_l for l = 0, 2, 4, …, `_MATRIX_ORDER`; infinity where that would be too long.
+    """Returns log B_l for l = 0, 2, 4, …, `_MATRIX_ORDER`; infinity where that would take too long.
 
     By the trapezoidal rule: the integrand is a sum of shifted normal densities, so that a spacing of 0.1 leaves errors
     of exp(-1900) of them.
@@ -144,7 +143,7 @@ def _log_central_moments(s: float) -> Array:
 
 
 def _binomial(q: float, sigma: float, orders: tuple[int, ...]) -> Array:
-    """log(1 + Σ_{k>=2} C(α,k) (1-q)^{α-k} q^k (exp(k(k-1)/2σ²) - 1)) / (α-1)."""
+    """Returns log(1 + Σ_{k>=2} C(α,k) (1-q)^{α-k} q^k (exp(k(k-1)/2σ²) - 1)) / (α-1)."""
     small = tuple(order for order in orders if order <= _MATRIX_ORDER)
     log_moments: dict[int, float] = {}
     if small:
@@ -159,7 +158,7 @@ def _binomial(q: float, sigma: float, orders: tuple[int, ...]) -> Array:
 
 @lru_cache(maxsize=64)
 def _log_binomials(orders: tuple[int, ...]) -> Array:
-    """log C(α, k), k = 2..max(α); -inf where k > α."""
+    """Returns log C(α, k), k = 2..max(α); -inf where k > α."""
     top = max(orders)
     log_factorials_K = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, top + 1)))))
     ks_K, orders_A1 = np.arange(2, top + 1), np.asarray(orders)[:, None]
@@ -177,7 +176,7 @@ def _log_weights(q: float, sigma: float, orders_A1: NDArray[np.int64], top: int)
 
 
 def _quadrature(q: float, sigma: float, orders_A: Array, *, replaced: bool) -> Array:
-    """log ∫ Q yᵅ / (α-1) by the trapezoidal rule, which converges exponentially for analytic integrands.
+    """Returns log ∫ Q yᵅ / (α-1) by the trapezoidal rule, which converges exponentially for analytic integrands.
 
     The integrand is analytic in the strip |Im x| < π σ² (there 1-q+q exp((x-1/2)/σ²) vanishes) and decays
     like a Gaussian of width σ, so a spacing of 0.4 min(σ, σ²) leaves errors below exp(-40).
@@ -195,7 +194,7 @@ def _quadrature(q: float, sigma: float, orders_A: Array, *, replaced: bool) -> A
 
 
 def _log_moment(q: float, sigma: float, order: float, x_N: Array, step: float, replaced: bool) -> float:
-    """log ∫ Q yᵅ, as log1p of ∫ Q (yᵅ - 1 - α(y-1)), whose integrand is non-negative: nothing cancels."""
+    """Returns log ∫ Q yᵅ, as log1p of ∫ Q (yᵅ - 1 - α(y-1)), whose integrand is non-negative: nothing cancels."""
     above_N = _log_mixture(q, (x_N - 0.5) / (sigma * sigma))
     below_N = _log_mixture(q, (-x_N - 0.5) / (sigma * sigma)) if replaced else np.zeros_like(x_N)
     log_y_N = above_N - below_N
@@ -214,7 +213,7 @@ def _log_moment(q: float, sigma: float, order: float, x_N: Array, step: float, r
 
 
 def _log_mixture(q: float, exponent_N: Array) -> Array:
-    """log(1 - q + q exp(t)), without cancellation near t = 0."""
+    """Returns log(1 - q + q exp(t)), without cancellation near t = 0."""
     clipped_N = np.minimum(exponent_N, 30.0)
     return np.where(
         exponent_N < 30.0,

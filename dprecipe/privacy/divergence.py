@@ -17,13 +17,13 @@ _SERIES_BELOW, _TERMS = 0.05, 9
 
 
 def from_excess(log_excess: Array, orders_A: Array) -> Array:
-    """log(1 + exp(log_excess)) / (α-1), with the orders on the last axis."""
+    """Returns log(1 + exp(log_excess)) / (α-1), with the orders on the last axis."""
     result: Array = np.logaddexp(0.0, log_excess) / (orders_A - 1)
     return result
 
 
 def log_term(log_ratio: Array, orders_A: Array) -> Array:
-    """log(r^α - 1 - α(r-1)) of the log-ratios, with an axis of orders added: (..., A); -infinity at r = 1.
+    """Returns log(r^α - 1 - α(r-1)) of the log-ratios, with an axis of orders added: (..., A); -infinity at r = 1.
 
     Guarantees: relative error of the term below 1e-11 for α >= 1.01, whatever the ratio.
     """
@@ -42,7 +42,7 @@ def _expm1_low(ratio: Array, steep: Array) -> Array:
 
 
 def _by_series(steep: Array, orders: Array) -> Array:
-    """Σ_{k>=2} (α log r)^k (1 - α^(1-k)) / k!, the terms of which are all of it where they are small."""
+    """Returns Σ_{k>=2} (α log r)^k (1 - α^(1-k)) / k!, for small α log r, where a few terms suffice."""
     log_orders, powers, total = np.log(orders), 0.5 * np.ones_like(steep), np.zeros_like(steep)
     for k in range(2, _TERMS + 1):
         total -= powers * np.expm1((1 - k) * log_orders)
@@ -53,7 +53,7 @@ def _by_series(steep: Array, orders: Array) -> Array:
 
 
 def _of_large(ratio: Array, orders: Array) -> Array:
-    """α log r + log(1 - (1 + α(r-1)) / r^α)."""
+    """Returns α log r + log(1 - (1 + α(r-1)) / r^α)."""
     log_line = np.log(orders + (1 - orders) * np.exp(-ratio)) - (orders - 1) * ratio
     result: Array = orders * ratio + np.log(-np.expm1(log_line))
     return result

@@ -1,4 +1,4 @@
-"""Fields of events from JSON types, which are untrusted; and those that hold charges in their turn."""
+"""Fields of events, read from untrusted JSON types; and fields that hold charges themselves."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dprecipe.privacy.events import MAX_ROWS, MAX_VALUE, Charge, charge_from_jso
 
 
 def charge_fields(kind: str) -> frozenset[str]:
-    """The fields of a kind of event that hold charges themselves: those of a run that the event is made of."""
+    """Returns the fields of a kind of event that hold charges themselves: those of a run within the event."""
     return frozenset(name for name, hint in field_types(kind).items() if holds_charges(hint))
 
 
 def holds_charges(hint: Any) -> bool:
-    """Whether a field of this annotation holds charges."""
+    """Returns True if a field with this annotation holds charges."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     return get_origin(hint) is tuple and get_args(hint)[0] is Charge
 
 
 def _decode_charges(what: str, value: Any) -> tuple[Charge, ...]:
-    """Charges within an event; none of them holds charges in its turn."""
+    """Reads charges within an event; none of them may hold charges itself."""
     if not isinstance(value, list | tuple) or not 0 < len(value) <= MAX_ROWS:
         raise ValueError(f"{what} is not a list of between 1 and {MAX_ROWS} charges")
     for row in value:
@@ -34,8 +34,7 @@ def _decode_charges(what: str, value: Any) -> tuple[Charge, ...]:
 
 
 def decode_field(what: str, value: Any, hint: Any) -> Any:
-    """A field as its dataclass holds it, from JSON types; its range is the dataclass's business. The input is
-    untrusted."""
+    """Reads a field of a dataclass from JSON types; the dataclass checks its range. The input is untrusted."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in (Union, types.UnionType):  # X | None

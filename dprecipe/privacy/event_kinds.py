@@ -1,7 +1,7 @@
 """The register of kinds of events, by which ledgers and certificates read them.
 
-It knows no event and imports none of them, so that whoever provides events can announce them before they are imported:
-checking a recipe needs none of them.
+It knows no event and imports none, so that a package can announce its events before they are imported: checking a
+recipe needs none of them.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from dprecipe.privacy.events import Event
 
 TABLE = "dprecipe.contract.table"
-"""Announces the events of stages, of tuned runs and of every mechanism. It is above this package: reached by name, and
-only when kinds are looked up."""
+"""The module that announces the events of stages, of tuned runs and of every mechanism. It is above this package, so it
+is imported by name, and only when kinds are looked up."""
 _KINDS: dict[str, type[Event]] = {}
 _IMPORTERS: list[Callable[[], object]] = []
 _E = TypeVar("_E", bound="Event")
 
 
 def register_event(cls: type[_E]) -> type[_E]:
-    """Class decorator: register a kind of event for ledgers and certificates.
+    """Registers a kind of event for ledgers and certificates; a class decorator.
 
     Raises:
         ValueError: another event has this kind.
@@ -36,18 +36,19 @@ def register_event(cls: type[_E]) -> type[_E]:
 
 
 def announce_events(importer: Callable[[], object]) -> None:
-    """Have `importer` called, once, before kinds are next looked up; it imports modules that register events."""
+    """Announces an `importer` of modules that register events: it is called once, before kinds are next looked up."""
     _IMPORTERS.append(importer)
 
 
 def event_kinds() -> Mapping[str, type[Event]]:
-    """All events by kind, sorted by name: those registered, and those announced, whatever was imported before."""
+    """Returns all events by kind, sorted by name: those registered and those announced, whatever was imported
+    before."""
     import_module(TABLE)
     while _IMPORTERS:
         importer = _IMPORTERS.pop()
         try:
             importer()
         except BaseException:
-            _IMPORTERS.append(importer)  # what could not be imported is not unknown, and the next caller is told so too
+            _IMPORTERS.append(importer)  # a kind whose import failed is not unknown: the next caller gets the error too
             raise
     return types.MappingProxyType(dict(sorted(_KINDS.items())))

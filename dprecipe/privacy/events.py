@@ -1,7 +1,8 @@
-"""Events: what was released, not how, and what each costs. Nothing else knows a kind of event.
+"""Events: what was released, not how, and what each costs. Only an event's own class knows its kind.
 
-An event is an immutable value that carries its own account: accountants compose what events give, the ledger and the
-certificate read and write them by `kind`, and the gate asks them for their noise. A new kind of release is one class:
+An event is an immutable value that carries its own accounting: accountants compose what events provide, the ledger and
+the certificate read and write events by `kind`, and the gate asks them for their noise. A new kind of release is one
+class:
 
     @register_event
     @dataclass(frozen=True, slots=True)
@@ -45,9 +46,9 @@ if TYPE_CHECKING:
     from dprecipe.privacy.worst_case import Items
 
 MAX_VALUE = 10**15
-"""Largest absolute value of any number in an untrusted event."""
+"""The largest absolute value of any number in an untrusted event."""
 MAX_ROWS = 4096
-"""Largest number of rows of a table within an event."""
+"""The largest number of rows of a table within an event."""
 
 Rate = Annotated[float, Field(gt=0, le=1)]
 Word = Annotated[str, Field(min_length=1, max_length=200)]
@@ -56,7 +57,7 @@ NormKind = Literal["l1", "l2"]
 
 
 def one_of(*words: str) -> Any:
-    """The constraint of a field whose value is one of these words."""
+    """Returns the constraint of a field whose value is one of these words."""
     return Field(pattern=f"^({'|'.join(words)})$", json_schema_extra={"enum": list(words)})
 
 
@@ -65,7 +66,7 @@ class Event:
 
     An event that composes overrides `squared_mu` (an unsampled Gaussian mechanism), or `rdp` and, if it has a
     privacy-loss distribution, `losses`. An event that does not compose overrides `profile`; one that has better bounds
-    by itself than beside others overrides all three, and `composes`. The defaults below fit most events.
+    by itself than together with others overrides all three, and `composes`. The defaults below fit most events.
 
     Formal guarantee: for every pair of neighbouring data sets under `relation`, whatever was released before, the two
     distributions of this release have Rényi divergences of at most `rdp(orders, relation)`, and are dominated by
@@ -83,52 +84,52 @@ class Event:
     __slots__ = ()
     kind: ClassVar[str]
     integrates: ClassVar[bool] = False
-    """Whether its Rényi curve needs an integral at each fractional order, which is slow."""
+    """True if the event's Rényi curve needs an integral at each fractional order, which is slow."""
     has_losses: ClassVar[bool] = True
-    """Whether it has a privacy-loss distribution. If not, it has only a Rényi curve."""
+    """True if the event has a privacy-loss distribution. If not, it has only a Rényi curve."""
     exact_losses: ClassVar[bool] = True
-    """Whether its distribution is no looser than its Rényi curve."""
+    """True if the event's distribution is no looser than its Rényi curve."""
     exact_curve: ClassVar[bool] = True
-    """Whether its Rényi curve is no looser than that of its dominating pair."""
+    """True if the event's Rényi curve is no looser than that of its dominating pair."""
     hides_iterates: ClassVar[bool] = False
-    """Whether nothing of it is seen before its end. If it is restarted, or continued by a later attempt, it still
-    releases one transcript and is charged once."""
+    """True if nothing of the event is seen before its end. If it is restarted, or continued by a later attempt, it
+    still releases one transcript and is charged once."""
     composes: ClassVar[bool] = False
-    """Of an event with a `profile`: whether it has a Rényi curve and a dominating pair too, for its profile's relation,
-    so that it composes with other releases. By itself, its profile counts."""
+    """True if an event with a `profile` also has a Rényi curve and a dominating pair, for its profile's relation, so
+    that it composes with other releases. If it is alone, its profile counts."""
     decides_sequel: ClassVar[bool] = False
-    """Whether results decide how many of these, or of other events, follow: a filter bounds their Rényi divergences and
+    """True if results decide how many of these, or of other events, follow: a filter bounds their Rényi divergences and
     μ, and theorems that fix all events in advance don't apply."""
     cross_check_tolerance: ClassVar[tuple[float, float]] = (1e-3, 2e-4)
-    """How far the cross-check accountant's ε may lie above the claim: (relative, absolute). Both are upper bounds of
-    one true ε, computed on different grids. For q from 1e-4 to 0.9, σ from 0.4 to 30 and up to 100,000 steps, the other
-    library's ε was at most 1e-4 (relative) above ours, and at most 1e-4 (absolute) for small ε. A claim at or above the
-    true ε passes; a claim further below it is rejected."""
+    """The margin by which the cross-check accountant's ε may exceed the claim: (relative, absolute). Both are upper
+    bounds of one true ε, computed on different grids. For q from 1e-4 to 0.9, σ from 0.4 to 30 and up to 100,000 steps,
+    the other library's ε was at most 1e-4 (relative) above ours, and at most 1e-4 (absolute) for small ε. A claim at or
+    above the true ε passes; a claim below it by more than the margin is rejected."""
 
     renyi_tolerance: ClassVar[float] = 1e-9
-    """How far, relative, the numerical bound of its loss distribution may lie above its Rényi bound: as much as a grid
-    can lose."""
+    """The relative margin by which the numerical bound of the event's loss distribution may exceed its Rényi bound: as
+    much as a grid can lose."""
 
     # How it composes
 
     def accounted_under(self, relation: Neighbouring) -> Neighbouring:
-        """The relation whose bounds hold for `relation`: itself, or add-or-remove-one or replace-one in place of
-        zero-out-one. Where events of one run differ, all of them are accounted under replace-one.
+        """Returns the relation whose bounds hold for `relation`: itself, or add-or-remove-one or replace-one instead of
+        zero-out-one. If events of one run differ, all of them are accounted under replace-one.
 
         A unit that is zeroed out keeps its place and adds nothing. If units join independently of each other, the
         outcome is the same as if the unit were removed. If another unit could have taken its place (a batch with a
         maximum or fixed size, a micro-batch), zeroing out is replacing the unit by one that adds nothing
-        (docs/accounting.md).
+        (docs/explanation/accounting.md).
         """
         return Neighbouring.ADD_OR_REMOVE_ONE if relation is Neighbouring.ZERO_OUT_ONE else relation
 
     def is_bounded(self, relation: Neighbouring) -> bool:
-        """Whether any bound is known under `relation` (add-or-remove-one or replace-one)."""
+        """Returns True if any bound is known under `relation` (add-or-remove-one or replace-one)."""
         return True
 
     def squared_mu(self, count: int, relation: Neighbouring) -> float | None:
-        """μ² of `count` of these together, where they are Gaussian mechanisms without sampling, exactly: squared
-        sensitivity over variance. None of other events."""
+        """Returns μ² of `count` of these together, exactly, if they are Gaussian mechanisms without sampling: squared
+        sensitivity over variance. None for other events."""
         return None
 
     @property
@@ -143,7 +144,7 @@ class Event:
         return 0.0
 
     def uncapped(self) -> Event:
-        """The same event without a maximum batch size. The two differ only with probability `full_chance`."""
+        """Returns the same event without a maximum batch size. The two differ only with probability `full_chance`."""
         return self
 
     @property
@@ -153,22 +154,22 @@ class Event:
 
     @property
     def max_order(self) -> float:
-        """The Rényi divergence is infinite at this order and above."""
+        """The order from which on the Rényi divergence is infinite."""
         return math.inf
 
     def needs_group_privacy(self, relation: Neighbouring) -> bool:
-        """Whether replacing a unit is accounted as removing one and adding another, by group privacy: 2 ε and
+        """Returns True if replacing a unit is accounted as removing one and adding another, by group privacy: 2 ε and
         (1 + exp(ε)) δ(ε)."""
         return False
 
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
-        """r(α) of one event, the larger of both directions: (orders,), for orders α > 1 and add-or-remove-one or
-        replace-one; infinite where no bound is known."""
+        """Returns r(α) of one event, the larger of both directions: (orders,), for orders α > 1 and add-or-remove-one
+        or replace-one; infinite where no bound is known."""
         raise TypeError(f"an event of kind {self.kind} has no Rényi curve")
 
     def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
-        """Privacy-loss distributions of one event on a grid of spacing `step`; about `tail` of the mass, at most, is
-        charged to infinity.
+        """Returns privacy-loss distributions of one event on a grid of spacing `step`; about `tail` of the mass, at
+        most, is charged to infinity.
 
         Raises:
             GridError: it would need too many points; a coarser grid may do.
@@ -179,44 +180,45 @@ class Event:
         raise NoPairError
 
     def items(self) -> Items | None:
-        """Of an event whose cost the neighbouring data sets decide, by how many items of a unit no other has: what one
-        costs, either way. None of all others."""
+        """Returns the cost of an item, shared or unique, for an event whose cost depends on the neighbouring data sets:
+        on how many of a unit's items no other unit has. None for all other events."""
         return None
 
     def profile(self) -> Profile | None:
-        """δ(ε) of an event that is asked as a whole where it is alone (a run that releases only its last iterate); None
-        for all other events. It composes with others only if it says so (`composes`)."""
+        """Returns δ(ε) of an event that is assessed as a whole if it is alone (a run that releases only its last
+        iterate); None for all other events. It composes with others only if `composes` is true."""
         return None
 
     # Approximations, and what checks them
 
     def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
-        """(q, σ) of a Poisson-sampled Gaussian under add-or-remove-one whose Rényi divergences at integer orders are
-        at least this event's; None where no such bound is proved. Uses the standard library only."""
+        """Returns (q, σ) of a Poisson-sampled Gaussian under add-or-remove-one whose Rényi divergences at integer
+        orders are at least this event's; None if no such bound is proved. Uses the standard library only."""
         return None
 
     def stand_in(self) -> Event:
-        """A Gaussian event of about the same cost that is fast to account for: the starting point of calibration. Not a
-        bound."""
+        """Returns a Gaussian event of about the same cost that is fast to account for: the starting point of
+        calibration. Not a bound."""
         return self
 
     def cross_check(self) -> Question:
-        """This event in the cross-check accountant's terms, computed without this package's own formulas."""
+        """Returns this event in the cross-check accountant's terms, computed without this package's own formulas."""
         raise NotImplementedError(self.kind)
 
     # What a noisy sum draws
 
     @property
     def steps(self) -> int:
-        """Number of steps of the run that it covers, whether their noisy sums are released or not."""
+        """The number of steps of the run that the event covers, whether their noisy sums are released or not."""
         return 1
 
     def sampling(self) -> Sampling | None:
-        """Which units take part; None for an event that is not a noisy sum over a batch."""
+        """Returns the rule by which units take part; None for an event that is not a noisy sum over a batch."""
         return None
 
     def noise_distribution(self) -> Distribution | None:
-        """The distribution of the noise on each coordinate, at scale 1; None for an event that is not a noisy sum."""
+        """Returns the distribution of the noise on each coordinate, at scale 1; None for an event that is not a noisy
+        sum."""
         return None
 
     @property
@@ -226,11 +228,11 @@ class Event:
 
     @property
     def multipliers(self) -> tuple[float, ...]:
-        """Noise multipliers (scale of the noise over the sensitivity), in order where they change."""
+        """The noise multipliers (scale of the noise over the sensitivity), in order if they change."""
         return (float(self.noise_multiplier),) if hasattr(self, "noise_multiplier") else ()
 
     def scale_noise(self, factor: float) -> Event | None:
-        """The same release with its noise times `factor` > 0; None of an event whose noise is not one number."""
+        """Returns the same release with its noise times `factor` > 0; None if the event's noise is not one number."""
         if "noise_multiplier" not in {field.name for field in dataclasses.fields(self)}:  # type: ignore[arg-type]
             return None
         return dataclasses.replace(self, noise_multiplier=self.multipliers[0] * factor)  # type: ignore[type-var]
@@ -241,7 +243,7 @@ class Event:
         return 1
 
     def describe_sensitivity(self) -> str:
-        """In words: how far one unit moves the value that noise is added to, in the units of `noise_multiplier`."""
+        """Describes how far one unit moves the value that noise is added to, in the units of `noise_multiplier`."""
         return "the sum by 1 in L2 norm"
 
 
@@ -261,7 +263,7 @@ class Charge:
 
 
 def event_fields(event: Event) -> dict[str, Any]:
-    """The fields of an event by name, as JSON types (tuples for lists)."""
+    """Returns the fields of an event by name, as JSON types (tuples for lists)."""
     values: dict[str, Any] = asdict(event)  # type: ignore[call-overload]
     for name in values:
         value = getattr(event, name)
@@ -271,7 +273,7 @@ def event_fields(event: Event) -> dict[str, Any]:
 
 
 def charge_from_json(data: Mapping[str, Any]) -> Charge:
-    """Read a charge written by `Charge.to_json`. The input is untrusted.
+    """Reads a charge written by `Charge.to_json`. The input is untrusted.
 
     Raises:
         ValueError: unknown kind, missing, unknown or mistyped fields, values out of range.
@@ -293,14 +295,14 @@ def charge_from_json(data: Mapping[str, Any]) -> Charge:
 
 @lru_cache(maxsize=128)
 def field_types(kind: str) -> Mapping[str, Any]:
-    """The annotation of each field of a kind of event, constraints included."""
+    """Returns the annotation of each field of a kind of event, constraints included."""
     cls = event_kinds()[kind]
     hints = get_type_hints(cls, include_extras=True)
     return types.MappingProxyType({field.name: hints[field.name] for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
 
 
 def check_positive(**values: float) -> None:
-    """For constructors of events.
+    """Checks values in the constructor of an event.
 
     Raises:
         ValueError: one of the values is not positive and finite.
@@ -311,10 +313,10 @@ def check_positive(**values: float) -> None:
 
 
 def check_rate(sampling_rate: float) -> None:
-    """For constructors of events.
+    """Checks a sampling rate in the constructor of an event.
 
     Raises:
-        ValueError: no probability above 0.
+        ValueError: it is no probability above 0.
     """
     check_positive(sampling_rate=sampling_rate)
     if not sampling_rate <= 1:
@@ -322,7 +324,7 @@ def check_rate(sampling_rate: float) -> None:
 
 
 def run_lengths(charges: Iterable[Charge]) -> tuple[Charge, ...]:
-    """Merge neighbouring runs of the same event and drop empty ones; the order is kept."""
+    """Merges neighbouring runs of the same event and drops empty ones; the order is kept."""
     merged: list[Charge] = []
     for charge in charges:
         if not charge.count:
@@ -334,7 +336,7 @@ def run_lengths(charges: Iterable[Charge]) -> tuple[Charge, ...]:
 
 
 def count_by_event(charges: Iterable[Charge]) -> Counter[Event]:
-    """How many of each event there are, in the order in which they first come."""
+    """Counts each event, in the order of first appearance."""
     counts: Counter[Event] = Counter()
     for charge in charges:
         counts[charge.event] += charge.count
@@ -342,18 +344,18 @@ def count_by_event(charges: Iterable[Charge]) -> Counter[Event]:
 
 
 def order_charges(charged: Mapping[Event, int]) -> tuple[Charge, ...]:
-    """One order for one multiset of events, whichever way it came about: an account compares them."""
+    """Returns a multiset of events in its one canonical order, however it came about: an account compares them."""
     charges = [Charge(event, count) for event, count in charged.items() if count > 0]
     return tuple(sorted(charges, key=lambda charge: json.dumps(charge.to_json(), sort_keys=True)))
 
 
 def count_events(charges: Iterable[Charge]) -> int:
-    """Total number of events."""
+    """Returns the total number of events."""
     return sum(charge.count for charge in charges)
 
 
 def take_first(charges: Sequence[Charge], count: int) -> tuple[Charge, ...]:
-    """The first `count` events of a run-length list."""
+    """Returns the first `count` events of a run-length list."""
     taken: list[Charge] = []
     for charge in charges:
         part = min(charge.count, count)
@@ -364,7 +366,7 @@ def take_first(charges: Sequence[Charge], count: int) -> tuple[Charge, ...]:
 
 
 def drop_first(charges: Sequence[Charge], count: int) -> tuple[Charge, ...]:
-    """All but the first `count` events of a run-length list."""
+    """Returns all but the first `count` events of a run-length list."""
     left: list[Charge] = []
     for charge in charges:
         part = min(charge.count, count)

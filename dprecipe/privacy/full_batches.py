@@ -8,12 +8,12 @@ from functools import lru_cache
 
 @lru_cache(maxsize=64)
 def full_batch_probability(size: int, rate: float, cap: int) -> float:
-    """Upper bound of Pr[at least `cap` of `size` units join, each with probability `rate`]; 1 where `cap` is no more
-    than their mean.
+    """Returns an upper bound of Pr[at least `cap` of `size` units join, each with probability `rate`]; 1 where `cap` is
+    no more than their mean.
 
     The first term by Stirling's formula, which bounds a binomial coefficient from above, the others by their ratios.
 
-    Guarantees: too large by at most 1/(11 m), relatively, m the lesser of `cap` and `size` - `cap`, where below 1.
+    Guarantees: if below 1, too large by at most 1/(11 m), relatively, m the lesser of `cap` and `size` - `cap`.
     Source: MacWilliams & Sloane 1977, Chapter 10, Lemma 7.
     """
     if cap <= size * rate:

@@ -19,7 +19,7 @@ def _nodes(a: float, b: float) -> list[float]:
 
 
 def delta(mu: float, epsilon: float) -> float:
-    """δ(ε) = Φ(μ/2 - ε/μ) - exp(ε) Φ(-μ/2 - ε/μ) of N(μ, 1) against N(0, 1), for μ >= 0.
+    """Returns δ(ε) = Φ(μ/2 - ε/μ) - exp(ε) Φ(-μ/2 - ε/μ) of N(μ, 1) against N(0, 1), for μ >= 0.
 
     Guarantees: exact up to 1e-11 relative, and never below the truth; in [0, 1].
     Source: Balle & Wang 2018, Theorem 8; Dong, Roth & Su 2022, Corollary 2.13.
@@ -51,7 +51,7 @@ def delta(mu: float, epsilon: float) -> float:
 
 
 def epsilon(mu: float, delta_: float) -> float:
-    """Smallest ε >= 0 with δ(ε) <= δ, for 0 < δ < 1; 0 when δ(0) <= δ already.
+    """Returns the smallest ε >= 0 with δ(ε) <= δ, for 0 < δ < 1; 0 when δ(0) <= δ already.
 
     Guarantees: `delta(mu, result) <= δ`, and result is within 1e-11 relative of the smallest such ε.
     Source: inversion of `delta`, which is decreasing in ε.
@@ -77,7 +77,7 @@ def epsilon(mu: float, delta_: float) -> float:
 
 
 def mu_for(epsilon_: float, delta_: float) -> float:
-    """Largest μ whose δ(ε) is at most δ (ε >= 0, 0 < δ < 1): what one point of a profile allows.
+    """Returns the largest μ whose δ(ε) is at most δ (ε >= 0, 0 < δ < 1): what one point of a profile allows.
 
     Guarantees: `delta(result, ε) <= δ`, and result is below the largest such μ by at most 1e-9 of it for δ <= 1 - 1e-4;
     nearer to 1, by more: the double δ says less of μ.

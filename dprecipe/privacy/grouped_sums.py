@@ -1,4 +1,4 @@
-"""Noisy sums in groups of coordinates, each with a norm and a noise of its own: one Gaussian release.
+"""Noisy sums in groups of coordinates, each with its own norm and noise: one Gaussian release.
 
 Edge cases are those of `events.Event`; one group is a `PoissonGaussian`.
 """
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 @register_event
 @dataclass(frozen=True, slots=True)
 class GroupedGaussian(Event):
-    """As `PoissonGaussian`, but the sum is in groups of coordinates, each with a norm C_g and a noise multiplier z_g of
-    its own: a unit's contribution to a group has norm at most C_g, and the group's noise has deviation z_g C_g.
+    """A `PoissonGaussian` whose sum is in groups of coordinates, each with its own norm C_g and noise multiplier z_g: a
+    unit's contribution to a group has norm at most C_g, and the group's noise has standard deviation z_g C_g.
 
-    `groups`: (z_g, how many groups in a row have it), in order. The groups share one batch.
+    `groups`: (z_g, number of groups in a row that have it), in order. The groups share one batch.
 
     Formal guarantee: that of `PoissonGaussian` at 1/sqrt(Σ 1/z_g²). In units of each group's deviation one unit moves
     the whole sum by at most sqrt(Σ (C_g / z_g C_g)²) in L2 norm; noise is 1 on each coordinate, so it is one Gaussian.
@@ -52,23 +52,23 @@ class GroupedGaussian(Event):
 
     @classmethod
     def of(cls, sampling_rate: float, multipliers: Sequence[float]) -> GroupedGaussian:
-        """The event of groups with these multipliers, in order."""
+        """Returns the event of groups with these multipliers, in order."""
         runs = ((multiplier, len(list(equal))) for multiplier, equal in itertools.groupby(multipliers))
         return cls(sampling_rate, tuple(runs))
 
     @property
     def group_multipliers(self) -> tuple[float, ...]:
-        """z_g of each group."""
+        """The multiplier z_g of each group."""
         return tuple(float(multiplier) for multiplier, count in self.groups for _ in range(count))
 
     @property
     def noise_multiplier(self) -> float:
-        """z of all groups together."""
+        """The multiplier z of all groups together."""
         return 1 / math.sqrt(math.fsum(count / float(multiplier) ** 2 for multiplier, count in self.groups))
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """z / z_g of each group; their squares add up to 1."""
+        """The shares z / z_g of the groups; their squares add up to 1."""
         joint = self.noise_multiplier
         return tuple(joint / multiplier for multiplier in self.group_multipliers)
 

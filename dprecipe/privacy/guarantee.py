@@ -1,4 +1,4 @@
-"""What a list of events guarantees."""
+"""The guarantee of a list of events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """(ε, δ) for a list of events: upper bounds, rounded up, by a named accountant and a second one."""
+    """The (ε, δ) of a list of events: upper bounds, rounded up, by a named accountant and a second one."""
 
     epsilon: float
     delta: float
@@ -21,7 +21,7 @@ class Guarantee:
     alternative_epsilon: float
     profile: tuple[tuple[float, float], ...]
     by_position: tuple[tuple[int, float, float], ...] = ()
-    """(position, ε at δ, δ at ε), where protection depends on a record's place in the file; `epsilon` is the
+    """Rows (position, ε at δ, δ at ε), if protection depends on a record's place in the file; `epsilon` is the
     largest."""
 
     def to_json(self) -> dict[str, Any]:

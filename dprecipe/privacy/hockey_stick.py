@@ -1,7 +1,7 @@
-"""δ(ε) of a pair of distributions as a table of upper bounds, ε of either sign.
+"""Hockey-stick curves: δ(ε) of a pair of distributions as a table of upper bounds, for ε of either sign.
 
-A hockey-stick curve is convex in exp(ε), falls, and is 1 at exp(ε) = 0. So the chord between two upper bounds is one,
-whichever pairs of points are kept: a table may be thinned, and merged with another by the least of both.
+A hockey-stick curve is convex in exp(ε), falls, and is 1 at exp(ε) = 0. So the chord between two upper bounds is an
+upper bound, whichever points are kept: a table may be thinned, and merged with another by the least of both.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from dprecipe.privacy.loss import Array, GridError, Loss
 
 MAX_KNOTS = 1 << 13
 MAX_LOSSES = 1 << 20
-"""Points of a grid of losses."""
+"""The most points in a grid of losses."""
 MIN_DELTA = 1e-20
-"""Below it a table has nothing to tell; what is beyond it is charged."""
+"""The least δ of a table; the mass beyond it is charged."""
 LARGEST = 600.0
-"""No |ε| of a table is larger: exp(ε) leaves the range of doubles."""
+"""The largest |ε| of a table: beyond it exp(ε) leaves the range of doubles."""
 SLACK = 1e-12
-"""Relative rounding error of what is worked out here, and more."""
+"""More than the relative rounding error of what is computed here."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HockeyStick:
-    """δ <= `deltas[k]` at ε = `epsilons[k]`, which increase. `reverse` is the pair the other way round."""
+    """A table of upper bounds: δ <= `deltas[k]` at ε = `epsilons[k]`, which increase. In functions here, `reverse` is
+    the table of the reversed pair."""
 
     epsilons: Array
     deltas: Array
 
     def at(self, epsilon: Array) -> Array:
-        """Upper bounds of δ at any ε, of either sign or infinite."""
+        """Returns upper bounds of δ at any ε, of either sign or infinite."""
         e_N, d_N = self.epsilons, self.deltas
         e = np.asarray(epsilon, dtype=np.float64)
         k = np.clip(np.searchsorted(e_N, e, side="right") - 1, 0, len(e_N) - 2)
@@ -45,9 +46,9 @@ class HockeyStick:
         return np.asarray(np.minimum(np.where(e < e_N[0], below, chord) * (1 + SLACK), 1.0))
 
     def largest_image(self, share: Array) -> Array:
-        """With this as δ of Q' against Q: upper bounds of Q'(S) over events S with Q(S) = `share`.
+        """Returns upper bounds of Q'(S) over events S with Q(S) = `share`, if this table is δ of Q' against Q.
 
-        Guarantees: Q'(S) <= exp(ε) Q(S) + δ(ε), whichever ε is taken; nearly the least of them is.
+        Guarantees: Q'(S) <= exp(ε) Q(S) + δ(ε) for every ε; the result is nearly the least of these bounds.
         """
         slopes_N = np.exp(self.epsilons)
         ends = -np.diff(self.deltas) / np.diff(slopes_N)
@@ -55,9 +56,9 @@ class HockeyStick:
         return np.asarray(np.minimum((slopes_N[k] * share + self.deltas[k]) * (1 + SLACK), 1.0))
 
     def least_image(self, share: Array) -> Array:
-        """With this as δ of Q against Q': lower bounds of Q'(S) over events S with Q(S) = `share`.
+        """Returns lower bounds of Q'(S) over events S with Q(S) = `share`, if this table is δ of Q against Q'.
 
-        Guarantees: Q'(S) >= exp(-ε) (Q(S) - δ(ε)), whichever ε is taken.
+        Guarantees: Q'(S) >= exp(-ε) (Q(S) - δ(ε)) for every ε.
         """
         e_N, d_N = self.epsilons, self.deltas
         rise = np.expm1(np.diff(e_N))
@@ -67,13 +68,13 @@ class HockeyStick:
 
 
 def _line_for(ends: Array, share: Array) -> Array:
-    """Which line is taken for each share: they change places at `ends`, which fall but for rounding."""
+    """Returns the index of the line to use for each share: lines change at `ends`, which fall up to rounding."""
     falling = np.minimum.accumulate(ends)
     return np.asarray(np.searchsorted(-falling, -np.asarray(share)))
 
 
 def tabulate_curve(delta: Callable[[float], float], epsilons: Array) -> HockeyStick:
-    """A symmetric pair, or the worse of both directions, from its δ at ε >= 0.
+    """Tabulates a symmetric pair, or the worse of both directions, from its δ at ε >= 0.
 
     δ of the other direction at -ε is 1 - exp(-ε) + exp(-ε) δ(ε).
     """
@@ -90,18 +91,18 @@ def _mirrored(e_N: Array, d_N: Array) -> HockeyStick:
 
 
 def raise_curve(curve: HockeyStick, delta: float) -> HockeyStick:
-    """The same, with δ more at every ε."""
+    """Returns the curve raised by `delta` at every ε."""
     return HockeyStick(curve.epsilons, np.minimum(curve.deltas + delta, 1.0))
 
 
 def lower_of(one: HockeyStick, other: HockeyStick) -> HockeyStick:
-    """The least of two bounds of the same curve."""
+    """Returns the lesser of two bounds of the same curve."""
     epsilons = np.union1d(one.epsilons, other.epsilons)
     return HockeyStick(epsilons, np.minimum(one.at(epsilons), other.at(epsilons)))
 
 
 def lower_hull(x_N: Array, y_N: Array) -> list[int]:
-    """Which points are corners of the greatest convex function below all of them; x increases.
+    """Returns the indices of the corners of the greatest convex function below all points; x increases.
 
     Source: Andrew 1979 (monotone chain).
     """
@@ -119,7 +120,7 @@ def lower_hull(x_N: Array, y_N: Array) -> list[int]:
 
 
 def pair_losses(curve: HockeyStick, reverse: HockeyStick, step: float, tail: float) -> Loss:
-    """The losses, on the grid of `step`, of a pair whose δ(ε) is no less than `curve`, and the other way round no less
+    """Returns the losses, on the grid of `step`, of a pair whose δ(ε) is no less than `curve`, and in reverse no less
     than `reverse`, both tables of ε >= 0; where a table ends, or falls to `tail`, the rest is charged to infinity.
 
     Guarantees: it dominates every pair that both tables bound. Such a pair's δ, as a function of exp(ε), is convex: it
@@ -138,7 +139,7 @@ def pair_losses(curve: HockeyStick, reverse: HockeyStick, step: float, tail: flo
     above, below = np.maximum(e_N, 0.0), np.minimum(e_N, 0.0)
     deltas = np.where(e_N >= 0, curve.at(above), -np.expm1(below) + np.exp(below) * reverse.at(-below))
     deltas = np.minimum(deltas * (1 + 1e-10), 1.0)
-    # δ as a function of exp(ε), from (0, 1) on; after its last point it stays
+    # δ as a function of exp(ε), starting at (0, 1); constant after its last point
     slopes = np.concatenate([[0.0], np.exp(e_N)])
     heights = np.append(1.0, np.minimum.accumulate(deltas))
     corners = np.array(lower_hull(slopes, heights))
@@ -150,6 +151,6 @@ def pair_losses(curve: HockeyStick, reverse: HockeyStick, step: float, tail: flo
 
 
 def _end_of(curve: HockeyStick, step: float, tail: float) -> int:
-    """The first loss of the grid with no more than `tail` beyond it, or the end of the curve."""
+    """Returns the first loss of the grid with no more than `tail` beyond it, or the end of the curve."""
     end = int(np.argmax(curve.deltas <= max(tail, float(curve.deltas[-1]) * (1 + 1e-6) + MIN_DELTA)))
     return math.ceil(min(float(curve.epsilons[end]), LARGEST) / step)

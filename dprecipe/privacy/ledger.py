@@ -1,8 +1,8 @@
 """The ledger: an append-only, hash-chained record of what was reserved and what ran.
 
-One JSON object a line. `reserve` is written, flushed and fsynced before the first of its events runs; `settle` says
-how many of them ran. Events that are reserved and never settled count as spent: a crash may waste budget but can't hide
-spending. The certificate is computed from this file alone.
+Each line is one JSON object. `reserve` is written, flushed and fsynced before the first of its events runs; `settle`
+says how many of them ran. Events that are reserved and never settled count as spent: a crash may waste budget but can't
+hide spending. The certificate is computed from this file alone.
 
 Each line carries `seq`, `prev` (the SHA-256 of the line before, without its line end) and `type`:
 `open` (plan digest, attempt), `reserve` and `settle` (events), `close` (reason).
@@ -57,28 +57,28 @@ class Ledger:
     plan_digest: str
     attempts: int
     programs: tuple[Mapping[str, Any], ...]
-    """What each attempt said of itself when it opened: where its randomness, model and data came from."""
+    """Each attempt's description of itself when it opened: the sources of its randomness, model and data."""
     charges: tuple[Charge, ...]
-    """What counts as spent, in order: all that was settled, and all that was reserved and never settled."""
+    """The charges that count as spent, in order: all that was settled, and all that was reserved and never settled."""
     settled: tuple[Charge, ...]
     unsettled: tuple[Charge, ...]
     stop_reason: str | None
-    """Of the last attempt; `None` while it runs and after a crash."""
+    """The stop reason of the last attempt; `None` while it runs and after a crash."""
     torn: bool
-    """The last line was cut short and was left out; nothing it described can have run."""
+    """True if the last line was cut short and left out; nothing it described can have run."""
     digest: str
-    """SHA-256 of all whole lines."""
+    """The SHA-256 of all whole lines."""
     heads: frozenset[str]
-    """SHA-256 of every whole line: what a checkpoint of this ledger can name."""
+    """The SHA-256 of every whole line: what a checkpoint of this ledger can name."""
     head: str
-    """SHA-256 of the last whole line: the `prev` of the next."""
+    """The SHA-256 of the last whole line: the `prev` of the next."""
     lines: int
     size: int
-    """Bytes up to the end of the last whole line."""
+    """The number of bytes up to the end of the last whole line."""
 
     @property
     def insecure_seed(self) -> int | None:
-        """The seed of the first attempt whose randomness was fixed in advance; one such attempt taints them all."""
+        """The seed of the first attempt whose randomness was fixed in advance; one such attempt taints all."""
         return next((seed for p in self.programs if (seed := p.get("insecure_seed")) is not None), None)
 
     @property
@@ -87,7 +87,7 @@ class Ledger:
 
 
 def read(path: Path) -> Ledger:
-    """Read and check a ledger.
+    """Reads and checks a ledger.
 
     Raises:
         RunFailed: the file is missing, empty, or its chain is broken anywhere but in a torn last line.
@@ -104,7 +104,7 @@ def _unreadable(path: Path, error: OSError) -> RunFailed:
 
 
 def parse(content: bytes, name: str = "ledger") -> Ledger:
-    """`read`, from bytes."""
+    """Reads and checks a ledger from bytes, like `read`."""
     end = content.rfind(b"\n") + 1
     whole = content[:end]
     state = _State(name)
@@ -130,7 +130,8 @@ def parse(content: bytes, name: str = "ledger") -> Ledger:
 
 
 class _State:
-    """Applies the lines of a ledger one by one; refuses every transition that a writer can't make."""
+    """The state of a ledger, to which lines are applied one by one; refuses every transition that no correct writer
+    makes."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -232,8 +233,8 @@ def _charges(entry: dict[str, Any]) -> tuple[Charge, ...]:
 
 
 class LedgerWriter:
-    """Appends to a ledger, one attempt at a time; holds the file's lock, so two processes can't spend at once, and to
-    its `limit`.
+    """The writer of a ledger: appends one attempt at a time. It holds the file's lock, so that two processes can't
+    spend at once, and keeps to its `limit`.
 
     `open`, `reserve` and `close` return only after their line is on disk; `settle` may lag, since losing it only
     charges more. A line that can't be written raises `RunFailed`, and a writer that failed once writes nothing more.
@@ -246,16 +247,17 @@ class LedgerWriter:
         program: Mapping[str, Any] | None = None,
         check_before: Callable[[Ledger | None], None] = lambda before: None,
     ) -> None:
-        """Open the next attempt; `program` is what it says of itself (JSON types).
+        """Opens the next attempt; `program` is its description of itself (JSON types).
 
         `check_before` gets the ledger under the lock, before anything is written; if it raises, the attempt ends there.
         """
         self.before: Ledger | None = None
         """The ledger as this attempt found it, read under the lock."""
         self.stop_reason: StopReason | None = None
-        """Why this attempt ended; None while it goes on."""
+        """The reason why this attempt ended; None while it goes on."""
         self.limit: Callable[[Counter[Event]], bool] = lambda charged: True
-        """Whether all that the ledger would hold, by event, may be held: what it refuses is not reserved."""
+        """A function that returns True if the ledger may hold these totals, by event; events that it refuses are not
+        reserved."""
         self._charged: Counter[Event] = Counter()
         self._pending: Counter[Event] = Counter()
         self._path = path
@@ -279,7 +281,7 @@ class LedgerWriter:
                 self._seq, self._head, attempt = ledger.lines, ledger.head, ledger.attempts + 1
                 self._charged = count_by_event(ledger.charges)
             check_before(self.before)
-            # Only a torn line is cut: it describes nothing that ran.
+            # Only a torn line is cut off: it describes nothing that ran.
             os.ftruncate(self._file, ledger.size if ledger else 0)
             self._append({"type": "open", "plan_digest": plan_digest, "attempt": attempt, "program": program or {}})
         except OSError as error:
@@ -292,23 +294,23 @@ class LedgerWriter:
 
     @property
     def head(self) -> str:
-        """SHA-256 of the last line: what a checkpoint names to belong to this ledger."""
+        """The SHA-256 of the last line, which a checkpoint names to show that it belongs to this ledger."""
         return self._head
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing counts as spent, in any attempt."""
+        """True if nothing counts as spent, in any attempt."""
         return not (self._charged + self._pending)
 
     def reserve(self, event: Event, count: int) -> None:
-        """Put on record that up to `count` events are about to run."""
+        """Records that up to `count` events are about to run."""
         self.reserve_all((Charge(event, count),))
 
     def reserve_all(self, charges: Sequence[Charge]) -> None:
-        """Put on record that all of these are about to run: events of several kinds, drawn as one.
+        """Records that all of these are about to run: events of several kinds, drawn as one.
 
         Raises:
-            RunFailed: they are more than `limit` allows, and nothing was reserved; or the disk refuses.
+            RunFailed: they exceed what `limit` allows, and nothing was reserved; or the disk fails.
         """
         pending = count_by_event(charges)
         if not self.limit(self._charged + pending):
@@ -320,30 +322,30 @@ class LedgerWriter:
         self._append({"type": "reserve", "events": [charge.to_json() for charge in charges]})
 
     def carry(self, event: Event) -> None:
-        """Put on record that this attempt, which has just opened, goes on with the hidden event that an earlier one
-        left unsettled, from where it was or from its start."""
+        """Records that this attempt, which has just opened, continues the hidden event that an earlier one left
+        unsettled, from where it stopped or from its start."""
         self._pending = Counter({event: 1})
         self._charged -= self._pending
         self._append({"type": "carry", "events": [Charge(event, 1).to_json()]})
 
     def settle(self, event: Event, count: int) -> None:
-        """Put on record that `count` of the events reserved last did run, and the rest never will."""
+        """Records that `count` of the events reserved last did run, and that the rest never will."""
         self.settle_all((Charge(event, count),) if count else ())
 
     def settle_all(self, charges: Sequence[Charge]) -> None:
-        """Put on record that these of the events reserved last, in their order, did run, and the rest never will."""
+        """Records that these of the events reserved last, in their order, did run, and that the rest never will."""
         self._charged += count_by_event(charges)
         self._pending = Counter()
         self._append({"type": "settle", "events": [charge.to_json() for charge in charges]}, sync=False)
 
     def close(self, reason: StopReason) -> None:
-        """End the attempt and let go of the file."""
+        """Ends the attempt and releases the file."""
         self._append({"type": "close", "reason": reason})
         self.stop_reason = reason
         self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the file without a word: what is reserved stays spent."""
+        """Releases the file without writing: what is reserved stays spent."""
         if not self._broken:
             self._broken = True
             os.close(self._file)
@@ -357,7 +359,7 @@ class LedgerWriter:
             if sync:
                 os.fsync(self._file)
             if entry["type"] == "open":
-                # So that the file's name is on disk too: an earlier attempt may have ended before it was.
+                # Puts the file's name on disk too: an earlier attempt may have ended before that.
                 durable.sync_folder(self._path.parent)
         except OSError as error:
             self.abandon()
@@ -368,16 +370,16 @@ class LedgerWriter:
     def _refused(self, error: OSError) -> RunFailed:
         return RunFailed(
             f"{self._path}: can't write the ledger: {error.strerror}; nothing more was spent",
-            "make room on the disk, then continue with --resume",
+            "free some disk space, then continue with --resume",
         )
 
 
 @contextmanager
 def lock_ledger(path: Path) -> Iterator[Ledger]:
-    """A ledger that no attempt is adding to, nor can while the block lasts.
+    """Reads a ledger and locks it: no attempt can add to it while the block lasts.
 
     Raises:
-        RunFailed: one is; or see `read`.
+        RunFailed: an attempt holds the lock; or see `read`.
     """
     try:
         file = durable.open_regular(path, os.O_RDWR)
@@ -391,6 +393,6 @@ def lock_ledger(path: Path) -> Iterator[Ledger]:
 
 
 def read_unopened(path: Path) -> Ledger | None:
-    """`read`; `None` where a crash left no whole line at all. Raises `OSError`."""
+    """Reads a ledger like `read`; `None` if a crash left no whole line at all. Raises `OSError`."""
     content = durable.read_bytes(path)
     return parse(content, str(path)) if b"\n" in content else None

@@ -11,16 +11,16 @@ from dprecipe.faults import RunFailed
 
 
 def write_all(file: int, content: bytes) -> None:
-    """Write all of it. Raises `OSError`."""
+    """Writes all of the content. Raises `OSError`."""
     while content:
         content = content[os.write(file, content) :]
 
 
 def lock_file(file: int, path: Path) -> None:
-    """Lock an open file; close it where that fails.
+    """Locks an open file; closes it if that fails.
 
     Raises:
-        RunFailed: another process has it, or the file system has no locks.
+        RunFailed: another process has locked it, or the file system has no locks.
     """
     if sys.platform == "win32":
         return

@@ -1,6 +1,6 @@
-"""What dp-accounting is told of stages that it has no event for: a choice of bounded range, and items with a threshold.
+"""Inputs to dp-accounting for stages that it has no event for: a choice of bounded range, and items with a threshold.
 
-Written anew from the definitions, in other terms than the events' own.
+Written separately from the definitions, in terms other than the events' own.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ Array = NDArray[np.floating[Any]]
 _PARTS = (0.0, 0.5, 1.0)
 _CORNERS = 2001
 _LAST_DELTA, _FARTHEST = 1e-15, 500.0
-"""Where the table of a run ends."""
+"""The least δ and the largest ε of the table of a run."""
 _RUN_KNOTS = 500
 
 
 def distribution_of_range(largest: float, step: float) -> Any:
-    """The library's distribution of a choice whose losses lie within `largest` of each other: by the δ at each ε of the
-    grid, each the largest of two outcomes."""
+    """Returns the library's distribution of a choice whose losses lie within `largest` of each other: from δ at each ε
+    of the grid, each the largest of all mechanisms with two outcomes."""
     from dp_accounting.pld import privacy_loss_distribution as library
     from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
 
     last = math.ceil(largest / step)
     grid = np.arange(-last, last + 1)
     losses = np.clip(step * grid, -largest, largest)
-    high = (losses + largest) / 2  # of the two losses, the one with which δ is largest
+    high = (losses + largest) / 2  # the larger of the two losses, chosen to make δ largest
     mass = (1 - np.exp(high - largest)) / (np.exp(high) - np.exp(high - largest))
     deltas = np.maximum(mass * (np.exp(high) - np.exp(losses)), 0.0)
     deltas[0], deltas[-1] = -np.expm1(-step * last), 0.0
@@ -47,10 +47,10 @@ def distribution_of_range(largest: float, step: float) -> Any:
 
 
 def divergences_of_range(largest: float, orders: Array) -> Array:
-    """Rényi divergences of such a choice: the largest of many pairs with two outcomes."""
+    """Returns Rényi divergences of a choice of bounded range: the largest of many pairs with two outcomes."""
     high_T = np.linspace(0, largest, _CORNERS)[:, None]
     mass_T = (np.exp(-high_T) - math.exp(-largest)) / -math.expm1(-largest)
-    # E[e^{αl} - 1 - α(e^l - 1)], of which no digits cancel where the losses are small
+    # E[e^{αl} - 1 - α(e^l - 1)], where no digits cancel if the losses are small
     high, low = high_T, high_T - largest
     excess = mass_T * (np.expm1(orders * high) - orders * np.expm1(high))
     excess = excess + (1 - mass_T) * (np.expm1(orders * low) - orders * np.expm1(low))
@@ -59,8 +59,8 @@ def divergences_of_range(largest: float, orders: Array) -> Array:
 
 
 def distribution_of_run(deltas: Callable[[Sequence[float]], list[float]], step: float) -> Any:
-    """The library's distribution of a run that states `deltas` at each ε >= 0, of both directions: δ is convex in
-    exp(ε), so chords between some ε bound it."""
+    """Returns the library's distribution of a run whose `deltas` gives δ at each ε >= 0, for both directions: δ is
+    convex in exp(ε), so chords between some ε bound it."""
     from dp_accounting.pld import privacy_loss_distribution as library
     from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
 
@@ -72,7 +72,7 @@ def distribution_of_run(deltas: Callable[[Sequence[float]], list[float]], step: 
     last = math.ceil(reach / step)
     grid = np.arange(-last, last + 1)
     losses = step * grid
-    # the greatest convex function below the chords: what the library takes has to be convex
+    # the greatest convex function below the chords: the library requires a convex curve
     slopes = np.exp(knots)
     corners = lower_hull(slopes, stated)
     above = np.interp(np.exp(np.abs(losses)), slopes[corners], stated[corners])
@@ -82,15 +82,17 @@ def distribution_of_run(deltas: Callable[[Sequence[float]], list[float]], step: 
 
 @dataclass(frozen=True, slots=True)
 class ItemCase:
-    """Neighbours of which so many items are in one data set only: `shift` is μ² of the others together; what is told
-    with a chance before the change (`told`), and with another after it, moves the losses by `moved`."""
+    """A case of neighbours where some items are in one data set only: `shift` is μ² of the other items together. Unique
+    items are revealed with probability `told` before the change and with another after it, which shifts the losses by
+    `moved`."""
 
     shift: float
     told: float
     moved: float
 
     def rest_delta(self, delta: float, half: float | None = None) -> float:
-        """What is left of δ for the rest; `half`: ε of one of two steps, of removing a unit and adding another."""
+        """Returns the part of δ left for the rest; `half`: ε of one of two steps, of removing a unit and adding
+        another."""
         if half is not None:
             return delta - (1 + math.exp(min(half, 300.0))) * self.told
         return (delta - self.told) / (1 - self.told) if self.told < 1 else -1.0
@@ -103,8 +105,8 @@ def largest_of_cases(
     work: Workload,
     ask: Callable[[tuple[Charge, ...], float], Any],
 ) -> tuple[float, str]:
-    """ε and the accountant's name of the most expensive case; `ask(charges, delta)` is the library's answer where one
-    Gaussian stands for the items. With group privacy a unit is removed and another added, each at half of ε."""
+    """Returns ε and the accountant's name of the most expensive case; `ask(charges, delta)` is the library's answer if
+    one Gaussian stands for the items. With group privacy a unit is removed and another added, each at half of ε."""
     twice = work.needs_group_privacy
     largest = (0.0, "dp_accounting.pld")
     for case in item_cases(questions, work.neighbouring is Neighbouring.REPLACE_ONE and not twice):
@@ -120,8 +122,8 @@ def largest_of_cases(
 
 
 def epsilon_by_curves(parts: Sequence[tuple[Any, int]], ranges: Sequence[tuple[float, int]], delta: float) -> float:
-    """ε at δ by Rényi curves: of the library's distributions of some releases, and of choices of bounded range, which
-    compose better by their curves than by the distribution that bounds them all."""
+    """Returns ε at δ by Rényi curves: those of the library's distributions of some releases, and those of choices of
+    bounded range, which compose better by their curves than by the distribution that bounds them all."""
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
     orders = np.array(DEFAULT_ORDERS)
@@ -140,8 +142,8 @@ def epsilon_by_curves(parts: Sequence[tuple[Any, int]], ranges: Sequence[tuple[f
 
 
 def item_cases(questions: Iterable[tuple[UniqueItems, int]], replaced: bool) -> Iterator[ItemCase]:
-    """Cases of items that only one of two data sets has: none, half or all of them. The largest cost is at one end or
-    the other but where both are close."""
+    """Yields cases of items that only one of two data sets has: none, half or all of them. The largest cost is at one
+    of the ends, unless both are close."""
     from scipy import stats
 
     sums = [(question, question.most * count) for question, count in questions]

@@ -1,5 +1,5 @@
-"""Distributions of dp-accounting, composed: of noisy counts; of sums over batches with a largest or a fixed size,
-and of what the library makes itself."""
+"""Compositions of dp-accounting's distributions: of noisy counts, of sums over batches with a maximum or fixed size,
+and of releases whose distribution the library makes itself."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ from dprecipe.privacy.questions import (
 )
 
 _TOLERANCE = 2e-4
-"""Share of ε that the grid of the composition may add."""
+"""The share of ε that the grid of the composition may add."""
 
 
 def grid_step(steps: int, kinds: int) -> float:
-    """1e-4, finer for long runs so that n h² stays small, but never so fine that it takes minutes; coarser where there
-    are many different steps, each with its own distribution (for 32 of them it adds 2e-5 of ε)."""
+    """Returns the grid step: 1e-4; finer for long runs so that n h² stays small, but never so fine that it takes
+    minutes; coarser if there are many different steps, each with its own distribution (for 32 of them it adds 2e-5 of
+    ε)."""
     return max(1e-6, min(1e-4, 1e-2 / math.sqrt(steps + 1))) * max(1.0, kinds / 4)
 
 
 def epsilon_of_counts(questions: Iterable[tuple[NoisyCounts, int]], delta: float) -> float:
-    """ε at δ of noisy counts: (question, count) pairs. The library is given the noise on the counts that a unit
-    changes."""
+    """Returns ε at δ of noisy counts, given as (question, count) pairs. The library gets the noise on the counts that a
+    unit changes."""
     from dp_accounting.pld import privacy_loss_distribution as library
 
     gaussian: dict[float, float] = {}
@@ -49,7 +50,7 @@ def epsilon_of_counts(questions: Iterable[tuple[NoisyCounts, int]], delta: float
     steps = sum(laplace.values())
     spread = math.fsum(count / scale**2 for scale, count in (*gaussian.items(), *laplace.items()))
     tail = math.sqrt(2 * math.log(1 / delta) / spread)
-    rough = spread * (0.5 + tail)  # ε, and 1 + tail the Rényi order, of about as much Gaussian noise
+    rough = spread * (0.5 + tail)  # ε of about as much Gaussian noise, whose Rényi order is 1 + tail
     fine = math.sqrt(12 * _TOLERANCE / 10 * rough / ((steps + 1) * (1 + tail)))
     step, beyond = max(min(fine, 1e-4 * max(1.0, rough / 100)), 1e-6), min(1e-15, 1e-6 * delta)
     parts = [
@@ -66,8 +67,8 @@ def epsilon_of_counts(questions: Iterable[tuple[NoisyCounts, int]], delta: float
 
 
 def _power(one: Any, count: int, tail: float) -> Any:
-    """`one` composed `count` times, in two rounds: in a single round the library's truncation bounds are far too
-    loose."""
+    """Returns `one` composed `count` times, in two rounds: in a single round the library's truncation bounds are far
+    too loose."""
     root = math.isqrt(count)
     whole = one.self_compose(root, tail).self_compose(count // root, tail)
     return whole.compose(one.self_compose(count % root, tail), tail) if count % root else whole
@@ -76,9 +77,9 @@ def _power(one: Any, count: int, tail: float) -> Any:
 def epsilon_of_batches(
     questions: Iterable[tuple[Question, int]], mu: float, neighbouring: Neighbouring, delta: float, step: float
 ) -> tuple[str, float]:
-    """The accountant's name and ε at δ of sums some of whose batches have a largest or a fixed size, of choices of
-    bounded range, of votes with Laplace noise, of whole runs and of what the library makes itself; `mu` is that of
-    those without sampling."""
+    """Returns the accountant's name and ε at δ of sums some of whose batches have a maximum or fixed size, of choices
+    of bounded range, of votes with Laplace noise, of whole runs, and of releases whose distribution the library makes
+    itself; `mu` is the μ of the unsampled Gaussians."""
     from dprecipe.privacy.tuning import recheck
 
     questions = tuple(questions)
@@ -93,12 +94,12 @@ def epsilon_of_batches(
 def compose_batches(
     questions: Iterable[tuple[Question, int]], mu: float, neighbouring: Neighbouring, delta: float, step: float
 ) -> tuple[Any, list[tuple[Any, int]], list[tuple[Any, int]], float]:
-    """The distribution of what `epsilon_of_batches` takes (None where there is nothing), its parts, the choices of
-    bounded range, and what is left of δ.
+    """Returns the distribution of what `epsilon_of_batches` takes (None if there is nothing), its parts, the choices of
+    bounded range, and the rest of δ.
 
-    A largest size: the library's own mixture, with twice the sensitivity where a batch is full, and its own binomial
-    tail. A fixed size: the library's distribution of removing a unit at twice the sensitivity, its losses above 0 and
-    their mirror image.
+    Maximum size: the library's own mixture, with twice the sensitivity if a batch is full, and its own binomial tail.
+    Fixed size: the library's distribution of removing a unit at twice the sensitivity, its losses above 0 and their
+    mirror image.
     """
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as library

@@ -23,21 +23,21 @@ from numpy.typing import NDArray
 Array = NDArray[np.floating[Any]]
 
 LARGEST_LOSS = 600.0
-"""Largest loss of one step: beyond it exp(-loss) leaves the range of doubles and the grid would be loose."""
+"""The largest loss of one step: beyond it exp(-loss) leaves the range of doubles and the grid would be loose."""
 MAX_BINS = 1 << 21
-"""Largest number of points of a grid, of one step and of a composition."""
+"""The largest number of points of a grid, for one step and for a composition."""
 
 
 class LossRangeError(Exception):
-    """One step's losses are beyond what doubles can hold."""
+    """The error that one step's losses are beyond what doubles can hold."""
 
 
 class NoPairError(Exception):
-    """No dominating pair is known, or it is beyond what can be computed."""
+    """The error that no dominating pair is known, or that it can't be computed."""
 
 
 class GridError(Exception):
-    """The grid would need more points than allowed: a coarser one may do."""
+    """The error that the grid would need more points than allowed: a coarser one may do."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +73,7 @@ class LossPair:
 
 
 def from_atoms(losses: Array, masses: Array, step: float, infinity: float = 0.0, missing: float = 0.0) -> Loss:
-    """The distribution with P-mass `masses[k]` at `losses[k]` (finite, in any order), on the grid of `step`.
+    """Returns the distribution with P-mass `masses[k]` at `losses[k]` (finite, in any order), on the grid of `step`.
 
     Guarantees: dominates the given pair; keeps its P-mass and its Q-mass.
     Source: `loss` module, connecting the dots.
@@ -96,7 +96,7 @@ def from_atoms(losses: Array, masses: Array, step: float, infinity: float = 0.0,
 
 
 def from_cells(step: float, first: int, p_cells: Array, q_cells: Array, infinity: float, missing: float) -> Loss:
-    """The pair with P-mass `p_cells[k]` and Q-mass `q_cells[k]` somewhere in [h (first+k), h (first+k+1)].
+    """Returns the pair with P-mass `p_cells[k]` and Q-mass `q_cells[k]` somewhere in [h (first+k), h (first+k+1)].
 
     Guarantees: as `from_atoms`, for any distribution of the masses inside the cells.
     """
@@ -111,7 +111,7 @@ def from_cells(step: float, first: int, p_cells: Array, q_cells: Array, infinity
 
 
 def swap_loss(loss: Loss) -> Loss:
-    """The same pair with P and Q exchanged.
+    """Returns the same pair with P and Q exchanged.
 
     Guarantees: exact; `swap_loss(swap_loss(loss))` is `loss` up to rounding.
     """
@@ -120,10 +120,10 @@ def swap_loss(loss: Loss) -> Loss:
 
 
 def sample_loss(loss: Loss, q: float, step: float) -> Loss:
-    """The pair ((1-q) Q + q P, Q): any pair (P, Q) after Poisson sampling at rate q, 0 < q <= 1.
+    """Returns the pair ((1-q) Q + q P, Q): any pair (P, Q) after Poisson sampling at rate q, 0 < q <= 1.
 
-    This is the direction of removing a unit; `swap_loss` of the result is the direction of adding one, and
-    `sample_loss_added` a tighter one.
+    This is the direction of removing a unit. `swap_loss` of the result is the direction of adding one;
+    `sample_loss_added` is tighter.
 
     Guarantees: dominates the sampled pair when `loss` dominates (P, Q).
     Source: Zhu, Dong & Wang 2022, Theorem 11; Balle, Barthe & Gaboardi 2018, Theorem 2.
@@ -141,7 +141,7 @@ def sample_loss(loss: Loss, q: float, step: float) -> Loss:
 
 
 def sample_loss_added(loss: Loss, q: float, step: float) -> Loss:
-    """The pair (Q, (1-q) Q + q P): as `sample_loss`, in the direction of adding a unit.
+    """Returns the pair (Q, (1-q) Q + q P): like `sample_loss`, in the direction of adding a unit.
 
     Q-mass without P-mass has the finite loss -log(1-q), but is charged to infinity: at large q that loss is far beyond
     all others, where a tilt would let a negligible mass dominate.
@@ -156,7 +156,7 @@ def sample_loss_added(loss: Loss, q: float, step: float) -> Loss:
 
 
 def mix_losses(usual: Loss, other: Loss, share: float) -> Loss:
-    """Either of two pairs, the second with probability `share`, and which of them is known. Both on one grid.
+    """Mixes two pairs on one grid, the second with probability `share`, where the outcome reveals which it is.
 
     Guarantees: dominates the mixture when both dominate theirs; exact.
     """
@@ -176,8 +176,8 @@ def mix_losses(usual: Loss, other: Loss, share: float) -> Loss:
 
 
 def symmetrise_loss(loss: Loss) -> Loss:
-    """The pair whose δ(ε), ε >= 0, is that of `loss` in either direction: losses above 0, their mirror image, and the
-    rest at 0.
+    """Returns the pair whose δ(ε), ε >= 0, is that of `loss` in either direction: losses above 0, their mirror image,
+    and the rest at 0.
 
     Guarantees: dominates (P, Q) and (Q, P) wherever `loss` has the larger δ(ε) of the two for every ε >= 0.
     Source: Dong, Roth & Su 2022, Definition 2 and Theorem 9 (C_p(f) is the least convex function below both f_p and its

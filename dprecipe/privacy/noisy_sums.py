@@ -1,11 +1,11 @@
 """Noisy sums that any mechanism may release: each unit's contribution has bounded norm, and noise is added.
 
-`noise_multiplier` is the scale of the noise over the clip norm: the most by which adding or removing one unit moves
-the sum. Replacing a unit moves it twice as far, which each event accounts for. Events of one mechanism are in its
+`noise_multiplier` is the scale of the noise over the clip norm, which is the most by which adding or removing one unit
+moves the sum. Replacing a unit moves it twice as far, which each event accounts for. Events of one mechanism are in its
 folder.
 
-Edge cases are those of `events.Event`: a multiplier of 0 is refused, a batch may be empty, a sampling rate of 1 is no
-sampling.
+Edge cases are those of `events.Event`: a multiplier of 0 is refused, a batch may be empty, and a sampling rate of 1 is
+no sampling.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class GaussianEvent(Event):
-    """Base of the events with Gaussian noise on a sum with bounded L2 norm."""
+    """The base class of events with Gaussian noise on a sum with bounded L2 norm."""
 
     __slots__ = ()
     noise_multiplier: float
@@ -45,7 +45,7 @@ class GaussianEvent(Event):
 @register_event
 @dataclass(frozen=True, slots=True)
 class Gaussian(GaussianEvent):
-    """Every unit takes part; Gaussian noise is added to the sum.
+    """A sum in which every unit takes part, with Gaussian noise.
 
     Formal guarantee: exactly μ-GDP, with μ = 1/`noise_multiplier` for adding or removing a unit and
     2/`noise_multiplier` for replacing one. Source: Dong, Roth & Su 2022, Theorem 2.
@@ -73,8 +73,8 @@ class Gaussian(GaussianEvent):
 @register_event
 @dataclass(frozen=True, slots=True)
 class PoissonGaussian(GaussianEvent):
-    """As `Gaussian`, but each unit takes part independently with probability `sampling_rate`. With rate 1 the two are
-    the same.
+    """A `Gaussian` in which each unit takes part independently with probability `sampling_rate`. With rate 1 the two
+    are the same.
 
     Formal guarantee: dominated by (1-q) N(0, σ²) + q N(1, σ²) against N(0, σ²), in both directions, for adding or
     removing a unit; against (1-q) N(0, σ²) + q N(-1, σ²) for replacing one. Source: Mironov, Talwar & Zhang 2019,
@@ -117,7 +117,7 @@ class PoissonGaussian(GaussianEvent):
 @register_event
 @dataclass(frozen=True, slots=True)
 class PartitionedGaussian(GaussianEvent):
-    """One epoch over `batches` disjoint batches: each unit takes part in exactly one, assigned independently of the
+    """An epoch over `batches` disjoint batches: each unit takes part in exactly one, assigned independently of the
     data.
 
     Formal guarantee: that of one `Gaussian`. Given the assignment, only one batch depends on a unit (parallel
@@ -151,16 +151,16 @@ class PartitionedGaussian(GaussianEvent):
 @register_event
 @dataclass(frozen=True, slots=True)
 class TruncatedPoissonGaussian(GaussianEvent):
-    """As `PoissonGaussian` over `size` units, with at most `max_batch_size` units in a batch: where more join, a
-    uniformly random subset of that size takes part.
+    """A `PoissonGaussian` over `size` units, with at most `max_batch_size` units in a batch: if more join, a uniformly
+    random subset of that size takes part.
 
-    Where a batch is full, one unit more or less changes who else takes part: the sum moves by up to two clip norms.
+    If a batch is full, one unit more or less changes who else takes part: the sum moves by up to two clip norms.
 
     Formal guarantee: fix whether the other units that join fill the batch, and which of them then stay. If they don't,
     the unit joins as it would without a cap. If they do, it joins with at most the same probability, and replaces one
     of them. So the release is dominated by the mixture of `PoissonGaussian` and of the same at half the noise, the
-    latter with the probability that the batch is full (docs/accounting.md). The larger of two neighbouring data sets
-    has `size` other units.
+    latter with the probability that the batch is full (docs/explanation/accounting.md). The larger of two neighbouring
+    data sets has `size` other units.
     """
 
     kind: ClassVar[str] = "truncated_poisson_gaussian"
@@ -224,8 +224,8 @@ class TruncatedPoissonGaussian(GaussianEvent):
 @register_event
 @dataclass(frozen=True, slots=True)
 class FixedSizeGaussian(GaussianEvent):
-    """As `Gaussian`, but `batch` of the `size` units take part: a uniformly random subset, drawn without replacement.
-    `noise_multiplier` is over one clip norm.
+    """A `Gaussian` in which `batch` of the `size` units take part: a uniformly random subset, drawn without
+    replacement. `noise_multiplier` is over one clip norm.
 
     Formal guarantee: for replacing a unit, which moves the sum by up to two clip norms, dominated in both directions by
     (1-q) N(0, σ²) + q N(2, σ²) against N(0, σ²), q = `batch`/`size`. Adding or removing one is not
@@ -280,12 +280,12 @@ class FixedSizeGaussian(GaussianEvent):
 @register_event
 @dataclass(frozen=True, slots=True)
 class PoissonLaplace(BoxEvent):
-    """As `PoissonGaussian`, for sums of vectors with bounded L1 norm and Laplace noise.
+    """A `PoissonGaussian` with Laplace noise, for sums of vectors with bounded L1 norm.
 
     `noise_multiplier` is the scale of the noise on each coordinate over that norm.
 
-    Formal guarantee: that of `BoxEvent`, for a box of one coordinate that has all of the norm: the worst case
-    (docs/accounting.md).
+    Formal guarantee: that of `BoxEvent`, for a box of one coordinate with all of the norm, the worst case
+    (docs/explanation/accounting.md).
     """
 
     kind: ClassVar[str] = "poisson_laplace"
@@ -298,7 +298,7 @@ class PoissonLaplace(BoxEvent):
 
     @property
     def box(self) -> BoxSum:
-        """One coordinate with all of the norm."""
+        """The box of one coordinate with all of the norm."""
         return BoxSum(self.sampling_rate, self.noise_multiplier, "laplace", None, ((1.0, 1),))
 
     def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
@@ -342,7 +342,7 @@ def _sampled_loss(q: float, sigma: float, relation: Neighbouring, step: float, t
 
 
 def _in_both_directions(loss: Loss, relation: Neighbouring) -> LossPair:
-    """Both directions of a loss. The pair of replacing a unit is its own mirror image."""
+    """Returns both directions of a loss. The pair of replacing a unit is its own mirror image."""
     from dprecipe.privacy.loss import LossPair, swap_loss
 
     return LossPair(loss, None if relation is Neighbouring.REPLACE_ONE else swap_loss(loss))

@@ -1,4 +1,4 @@
-"""The pairs of DP-SGD, put on a grid from their exact distribution functions.
+"""The dominating pairs of DP-SGD, put on a grid from their exact distribution functions.
 
 In every pair the loss increases with x, so a cell of the grid is an interval of x. What lies beyond the ends
 of the grid is charged: its P-mass to loss +infinity, its Q-mass to -infinity, which is the worst case.
@@ -18,7 +18,7 @@ _FEW = 1 << 16
 
 
 def gaussian(mu: float, step: float, tail: float, max_cells: int) -> Loss:
-    """N(μ, 1) against N(0, 1): the unsampled Gaussian; its own mirror image. μ > 0.
+    """Returns N(μ, 1) against N(0, 1): the unsampled Gaussian; its own mirror image. μ > 0.
 
     Guarantees: dominates the pair; at most 2 `tail` is charged to either infinity.
 
@@ -37,7 +37,8 @@ def gaussian(mu: float, step: float, tail: float, max_cells: int) -> Loss:
 
 
 def poisson_gaussian(q: float, sigma: float, step: float, tail: float, max_cells: int) -> Loss:
-    """(1-q) N(0, σ²) + q N(1, σ²) against N(0, σ²), 0 < q < 1: removing a unit; `swap_loss` of it is adding one.
+    """Returns (1-q) N(0, σ²) + q N(1, σ²) against N(0, σ²), 0 < q < 1, for removing a unit; `swap_loss` of it is for
+    adding one.
 
     Guarantees: dominates every pair of gradients of norm <= 1; at most 3 `tail` is charged to either
     infinity.
@@ -67,7 +68,8 @@ def poisson_gaussian(q: float, sigma: float, step: float, tail: float, max_cells
 
 
 def poisson_gaussian_replaced(q: float, sigma: float, step: float, tail: float, max_cells: int) -> Loss:
-    """(1-q) N(0, σ²) + q N(1, σ²) against its mirror image, 0 < q < 1: replacing a unit, in both directions.
+    """Returns (1-q) N(0, σ²) + q N(1, σ²) against its mirror image, 0 < q < 1, for replacing a unit, in both
+    directions.
 
     The loss l and x are tied by x = σ² (l/2 + asinh(((1-q)/c) sinh(l/2))), c = q exp(-1/(2σ²)).
 
@@ -107,10 +109,11 @@ def poisson_gaussian_replaced(q: float, sigma: float, step: float, tail: float, 
 
 
 def fixed_size_gaussian(q: float, sigma: float, step: float, tail: float, max_cells: int) -> Loss:
-    """Replacing a unit where batches are a share `q` of the units, drawn without replacement; its own mirror image.
+    """Returns the pair for replacing a unit if batches are a share `q` of the units, drawn without replacement; its own
+    mirror image.
 
-    A replaced unit moves the sum by up to 2, so that the hockey-stick curve, at ε >= 0 and in either direction, is at
-    most that of (1-q) N(0, σ²) + q N(2, σ²) against N(0, σ²).
+    A replaced unit moves the sum by up to 2, so the hockey-stick curve, at ε >= 0 and in either direction, is at most
+    that of (1-q) N(0, σ²) + q N(2, σ²) against N(0, σ²).
 
     Guarantees: dominates every pair of gradients of norm <= 1.
     Source: Balle, Barthe & Gaboardi 2018, Theorem 5 (subset without replacement); Dong, Roth & Su 2022, Theorem 9.
@@ -139,7 +142,7 @@ def _on_grid(
 
 
 def _mixture_cells(x_N: Array, sigma: float, parts: tuple[tuple[float, float], ...]) -> Array:
-    """Mass of Σ w N(m, σ²) between neighbouring x; each from the tail that does not cancel."""
+    """Returns the mass of Σ w N(m, σ²) between neighbouring x, each from the tail where nothing cancels."""
     total_N = np.zeros(len(x_N) - 1)
     for weight, mean in parts:
         z_N = (x_N - mean) / sigma
@@ -152,7 +155,8 @@ def _mixture_cells(x_N: Array, sigma: float, parts: tuple[tuple[float, float], .
 
 
 def _normal_tail(z_N: Array) -> Array:
-    """Φ(-z), z >= 0, to a few units in the last place. Importing scipy takes longer than a few thousand of them."""
+    """Returns Φ(-z), z >= 0, to a few units in the last place. Importing scipy takes longer than a few thousand of
+    them."""
     if len(z_N) <= _FEW:
         return np.array([0.5 * math.erfc(z) for z in (z_N * math.sqrt(0.5)).tolist()])
     from scipy import special
@@ -163,8 +167,8 @@ def _normal_tail(z_N: Array) -> Array:
 
 @lru_cache(maxsize=256)
 def _deviations(tail: float) -> float:
-    """z >= 0 with Φ(-z) <= tail, and hardly more than the least."""
-    low, high = 0.0, 40.0  # Φ(-40) is no double
+    """Returns nearly the least z >= 0 with Φ(-z) <= tail."""
+    low, high = 0.0, 40.0  # Φ(-40) is below all doubles
     while high - low > 1e-10:
         middle = (low + high) / 2
         low, high = (middle, high) if 0.5 * math.erfc(middle * math.sqrt(0.5)) > tail else (low, middle)

@@ -1,6 +1,4 @@
-"""ε and δ of a workload by privacy-loss distributions: chooses the grid, composes both directions, takes
-the worse.
-"""
+"""Privacy-loss accounting of a workload: chooses the grid, composes both directions, and takes the worse ε or δ."""
 
 from __future__ import annotations
 
@@ -24,26 +22,27 @@ from dprecipe.privacy.loss import (
 from dprecipe.privacy.workload import Workload
 
 TOLERANCE = 5e-5
-"""Share of ε that the grid may add."""
+"""The share of ε that the grid may add."""
 _TAIL_SHARE = 1e-8
-"""Share of δ that each direction's truncated tails may add."""
+"""The share of δ that each direction's truncated tails may add."""
 _MANY, _PROBE, _WIDER = 100_000, 8, 1.25
-"""From so many events on a grid `_PROBE` times as coarse is asked first: windows are hardly `_WIDER` times as wide."""
+"""The number of events from which on a grid `_PROBE` times as coarse is tried first: windows are hardly `_WIDER` times
+as wide."""
 _FAR_BELOW = 4.0
-"""A grid for a cost this many times as large as the one that comes out adds more to it than it should."""
+"""A ratio of costs: a grid made for a cost this many times the actual one adds more than it should."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """An upper bound; `coarse` when it may be loose: the grid had to be coarser than asked, or an event's distribution
-    is loose itself."""
+    """An upper bound; `coarse` if it may be loose: the grid had to be coarser than requested, or an event's
+    distribution itself is loose."""
 
     value: float
     coarse: bool
 
 
 def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tolerance: float = TOLERANCE) -> Bound:
-    """Upper bound of ε at δ. `rdp_epsilon` > 0 and `order` are the Rényi bound and its best order: they set
+    """Returns an upper bound of ε at δ. `rdp_epsilon` > 0 and `order` are the Rényi bound and its best order: they set
     the grid, and a finer one is taken where ε turns out to be far below that bound.
 
     Guarantees: the workload is (value, δ)-DP; when not `coarse`, the grid adds about `tolerance` of ε at
@@ -74,7 +73,7 @@ def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tole
 
 
 def _epsilon_on(work: Workload, delta: float, step: float, theta: float) -> float:
-    """Upper bound of ε at δ, on the grid with this step.
+    """Returns an upper bound of ε at δ, on the grid with this step.
 
     Raises:
         GridError, LossRangeError, NoPairError, WindowError: see `compose_directions` and `Composition`.
@@ -91,7 +90,7 @@ def _epsilon_on(work: Workload, delta: float, step: float, theta: float) -> floa
 def deltas(
     work: Workload, epsilons: Sequence[float], guesses: Sequence[tuple[float, float]], scale: float
 ) -> list[Bound]:
-    """Upper bounds of δ at each ε >= 0. `guesses`: the Rényi bound of δ and its best order for each; `scale`:
+    """Returns upper bounds of δ at each ε >= 0. `guesses`: the Rényi bound of δ and its best order for each; `scale`:
     a typical size of the composed loss, for the grid where ε is smaller.
 
     Guarantees: the workload is (ε, value)-DP for each pair.
@@ -118,8 +117,9 @@ def deltas(
 
 
 def _first_step(work: Workload, step: float, tail: float, tilt: Callable[[Composition], float]) -> float:
-    """`step`, or that of a coarser grid, where very many events make a window with too many points: that is asked on a
-    grid so coarse that it takes a small part of the time. Every grid gives an upper bound; a coarser one a looser.
+    """Returns `step`, or that of a coarser grid if very many events make a window with too many points: this is tried
+    on a grid so coarse that it takes a small part of the time. Every grid gives an upper bound, a coarser one a looser
+    bound.
     """
     if work.steps < _MANY:
         return step
@@ -132,20 +132,21 @@ def _first_step(work: Workload, step: float, tail: float, tilt: Callable[[Compos
 
 
 def coarsen(step: float, error: GridError | WindowError) -> float:
-    """The next grid after one with too many points: two, four or eight times as coarse, by how many were too many."""
+    """Returns the step of the next grid after one with too many points: two, four or eight times as coarse, by the
+    excess."""
     times = error.times if isinstance(error, WindowError) else 2.0
     return step * 2.0 ** min(max(1, math.ceil(math.log2(times))), 3)
 
 
 def grid_step(work: Workload, epsilon: float, theta: float, tolerance: float) -> float:
-    """Grid step h: splitting over two points adds at most h²/8 θ(θ+1) a step to the cumulant K(θ), h²/12 on
-    average, hence n (θ+1) h²/12 to ε = K(θ)/θ + …
+    """Returns the grid step h: splitting over two points adds at most h²/8 θ(θ+1) per step to the cumulant K(θ), h²/12
+    on average, hence n (θ+1) h²/12 to ε = K(θ)/θ + …
     """
     return math.sqrt(12 * tolerance * epsilon / ((work.steps + 1) * (theta + 1)))
 
 
 def compose_directions(work: Workload, step: float, tail: float) -> list[Composition]:
-    """The composition when a unit is removed, and when one is added; one of them where each pair is its own mirror
+    """Returns the composition when a unit is removed, and when one is added; only one if each pair is its own mirror
     image.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A release with a privacy profile of its own: what an event says that does not compose with others."""
+"""Privacy profiles of single releases, for events that do not compose with others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Protocol
 from dprecipe.privacy.adjacency import Neighbouring
 
 PositionRow = tuple[int, float, float]
-"""(position, ε, δ): of the record at a place in the file, from 1."""
+"""A row (position, ε, δ) for the record at a place in the file, counted from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An upper bound and the accountant, or the bound, that really gave it.
+    """An upper bound, and the accountant or the bound that actually gave it.
 
     `at_edge`: the best Rényi order was the first or the last of the list, so a longer list might do better.
     """
@@ -25,7 +25,8 @@ class Answer:
 
 
 class Profile(Protocol):
-    """δ(ε) of one release, for one relation. Several equal ones are composed by basic composition, by the accountants.
+    """The profile δ(ε) of one release, for one relation. The accountants compose several equal ones by basic
+    composition.
 
     Formal guarantee: the release is (ε, δ)-DP under `relation` for every pair that any method returns.
 
@@ -34,29 +35,29 @@ class Profile(Protocol):
 
     @property
     def relation(self) -> Neighbouring:
-        """The only relation it holds for."""
+        """The only relation that the profile holds for."""
 
     def epsilon(self, delta: float) -> Answer:
-        """ε at δ, 0 < δ < 1, by the least of its bounds; infinite where there is none."""
+        """Returns ε at δ, 0 < δ < 1, by the least of the bounds; infinite if there is none."""
 
     def delta(self, epsilon: float) -> Answer:
-        """δ at ε >= 0, likewise; at most 1."""
+        """Returns δ at ε >= 0, by the least of the bounds; at most 1."""
 
     def renyi_epsilon(self, delta: float) -> float:
-        """ε at δ by Rényi curves alone: never below `epsilon`, to check it."""
+        """Returns ε at δ by Rényi curves alone: never below `epsilon`, to check it."""
 
     def renyi_delta(self, epsilon: float) -> float:
-        """δ at ε likewise."""
+        """Returns δ at ε by Rényi curves alone: never below `delta`, to check it."""
 
     def mu(self) -> float | None:
-        """μ of a Gaussian mechanism whose δ(ε) is no less at any ε; None where none is known."""
+        """Returns μ of a Gaussian mechanism whose δ(ε) is no less at any ε; None where none is known."""
 
     def epsilon_by_bound(self, delta: float) -> Mapping[str, float]:
-        """ε at δ by each of its bounds, the simplest first; infinite where one has none."""
+        """Returns ε at δ by each of its bounds, the simplest first; infinite where one has none."""
 
     def delta_by_bound(self, epsilon: float) -> Mapping[str, float]:
-        """δ at ε by each of its bounds."""
+        """Returns δ at ε by each of its bounds."""
 
     def by_position(self, delta: float, epsilon: float, max_rows: int, fewer: int) -> tuple[PositionRow, ...]:
-        """ε at δ and δ at ε of the records at each position, where the position decides: of all up to `max_rows`
-        records, of `fewer` of more; else nothing."""
+        """Returns ε at δ and δ at ε of the records at each position, if the position matters: of all if there are up to
+        `max_rows` records, of `fewer` positions if there are more; otherwise nothing."""

@@ -2,7 +2,7 @@
 
 A question restates the release in the terms of the other library: scales and rates, no divergences. Only `RenyiCurve`
 and `WholeRun` contain arithmetic, for releases that the library does not support: a second computation, independent of
-the event's own.
+the event's.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GaussianSum:
-    """Gaussian noise of `sigma` times what one added or removed unit moves a sum; units join with probability
-    `rate`."""
+    """A sum with Gaussian noise of `sigma` times the distance that one added or removed unit moves it; units join with
+    probability `rate`."""
 
     sigma: float
     rate: float = 1.0
@@ -27,7 +27,7 @@ class GaussianSum:
 
 @dataclass(frozen=True, slots=True)
 class CappedSum:
-    """As `GaussianSum` over `size` units, of a batch with more than `cap` of them a random subset of `cap`."""
+    """A `GaussianSum` over `size` units; of a batch with more than `cap` units, a random subset of `cap` takes part."""
 
     sigma: float
     rate: float
@@ -37,7 +37,7 @@ class CappedSum:
 
 @dataclass(frozen=True, slots=True)
 class FixedSizeSum:
-    """As `GaussianSum`, of a random subset of `batch` of `size` units."""
+    """A `GaussianSum` over a random subset of `batch` of `size` units."""
 
     sigma: float
     size: int
@@ -46,8 +46,8 @@ class FixedSizeSum:
 
 @dataclass(frozen=True, slots=True)
 class NoisyCounts:
-    """`changed` counts that a unit moves by one each, whatever the relation; noise of `family` (gaussian: `scale` is
-    its standard deviation; laplace: its scale parameter) on each."""
+    """Counts with noise of `family` on each; a unit moves `changed` of them by one each, whatever the relation
+    (`scale`: for gaussian the standard deviation, for laplace the scale parameter)."""
 
     family: str
     scale: float
@@ -63,8 +63,8 @@ class NoisyBox:
 
 @dataclass(frozen=True, slots=True)
 class BoundedRange:
-    """A choice by the exponential mechanism: how far the privacy losses of two outcomes lie apart where a unit is added
-    or removed, and where one is replaced."""
+    """A choice by the exponential mechanism, given by the largest distance between the privacy losses of two outcomes:
+    if a unit is added or removed, and if one is replaced."""
 
     added: float
     replaced: float
@@ -72,8 +72,8 @@ class BoundedRange:
 
 @dataclass(frozen=True, slots=True)
 class UniqueItems:
-    """Counts of items, of which a unit has up to `most`, with Gaussian noise of `sigma`; those from `threshold` on are
-    told. An item that nobody else has is not drawn for in the other data set."""
+    """Counts of items with Gaussian noise of `sigma`, where a unit has up to `most` items and counts from `threshold`
+    on are released. If no other unit has an item, no noise is drawn for it in the other data set."""
 
     most: int
     sigma: float
@@ -82,7 +82,7 @@ class UniqueItems:
 
 @dataclass(frozen=True, slots=True)
 class RenyiCurve:
-    """A release that has only Rényi divergences: at orders from 1 to `max_order`, as `divergences` gives."""
+    """A release that has only Rényi divergences, given by `divergences` at orders from 1 to `max_order`."""
 
     divergences: Callable[[Array], Array]
     max_order: float
@@ -90,8 +90,8 @@ class RenyiCurve:
 
 @dataclass(frozen=True, slots=True)
 class WholeRun:
-    """A release that is asked as a whole: `epsilon` at a δ; and, if it composes, `deltas` at each of some ε >= 0, of
-    both directions."""
+    """A release that is assessed as a whole: by `epsilon` at a δ; and, if it composes, by `deltas` at each of some
+    ε >= 0, in both directions."""
 
     epsilon: Callable[[float], float]
     deltas: Callable[[Sequence[float]], list[float]] | None = None
@@ -99,16 +99,16 @@ class WholeRun:
 
 @dataclass(frozen=True, slots=True)
 class LibraryLoss:
-    """A release whose privacy-loss distribution the library makes itself: `distribution` asks it for one on a grid of a
-    given step, for the relation that the event is accounted under."""
+    """A release whose privacy-loss distribution the library makes itself: `distribution` requests it on a grid of a
+    given step, for the relation under which the event is accounted."""
 
     distribution: Callable[[float], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedRuns:
-    """The best of runs that each release what `run` asks about, (question, how often). Their number is
-    `negative_binomial` (truncated, η = `shape`), `poisson` or `fixed`, of mean `mean`."""
+    """The best of several runs; each releases what `run` asks about, as (question, count) pairs. The number of runs is
+    `negative_binomial` (truncated, η = `shape`), `poisson` or `fixed`, with mean `mean`."""
 
     run: tuple[tuple[Question, int], ...]
     distribution: str

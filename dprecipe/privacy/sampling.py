@@ -1,4 +1,4 @@
-"""Which units take part in one event, as events state it and samplers draw it. It never depends on the data."""
+"""Rules for the units that take part in one event, as events state and samplers draw them; independent of the data."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EveryUnit:
-    """All of them."""
+    """The batch of all units."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoissonBatch:
-    """Each independently with probability `rate`; of more than `cap`, where there is one, a uniformly random subset."""
+    """A batch that each unit joins independently with probability `rate`; if more than `cap` join, and there is a cap,
+    a uniformly random subset of them."""
 
     rate: float
     cap: int | None = None
@@ -20,15 +21,15 @@ class PoissonBatch:
 
 @dataclass(frozen=True, slots=True)
 class FixedSizeBatch:
-    """A uniformly random subset of `batch`, without replacement."""
+    """A batch that is a uniformly random subset of `batch` units, drawn without replacement."""
 
     batch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Each in one of `batches` batches, assigned independently: adding a unit changes one batch and moves no other
-    unit."""
+    """A partition of all units into `batches` batches, assigned independently: adding a unit changes one batch and
+    moves no other unit."""
 
     batches: int
 

@@ -18,7 +18,7 @@ MARGIN = 1e-9  # more than the rounding error of these sums
 
 
 def surely_within(charges: Sequence[Charge], epsilon: float, delta: float, neighbouring: Neighbouring) -> bool:
-    """Whether a Rényi bound at integer orders keeps the charges within (ε, δ); `False` means "not decided here".
+    """Returns True if a Rényi bound at integer orders keeps the charges within (ε, δ); False means "not decided here".
 
     Guarantees: when true, the composition of the charges is (ε, δ)-DP.
     Source: Mironov, Talwar and Zhang 2019, section 3.3; Canonne, Kamath and Steinke 2020, Proposition 12.
@@ -37,10 +37,10 @@ def _epsilon(known: Sequence[tuple[int, float, float]], order: int, delta: float
 
 
 def _rdp(q: float, sigma: float, order: int) -> float:
-    """Rényi divergence, at a whole order, of the Gaussian at rate `q` and noise multiplier `sigma`."""
+    """Returns the Rényi divergence, at a whole order, of the Gaussian at rate `q` and noise multiplier `sigma`."""
     if q == 1:
         return order / (2 * sigma**2)
-    # log of sum over k of C(order, k) (1-q)^(order-k) q^k exp(k (k-1) / 2 sigma^2), the largest term taken out
+    # log of the sum over k of C(order, k) (1-q)^(order-k) q^k exp(k (k-1) / 2 sigma^2), the largest term factored out
     logs = [
         math.lgamma(order + 1)
         - math.lgamma(k + 1)

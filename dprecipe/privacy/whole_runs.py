@@ -1,4 +1,4 @@
-"""Releases that do not compose with others (`Event.profile`): equal ones, by basic composition."""
+"""Accounting of releases that do not compose with others (`Event.profile`): equal ones by basic composition."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from dprecipe.privacy.profile import Answer, PositionRow, Profile
 from dprecipe.privacy.workload import summarise_charges
 
 ALL_POSITIONS = 1000
-"""Up to this many positions are all listed; of more, `SOME_POSITIONS` are."""
+"""The most positions that are all listed; of more, only `SOME_POSITIONS` are."""
 SOME_POSITIONS = 100
 
 
 def profile_mu(profile: Profile, count: int) -> float | None:
-    """μ of `count` equal releases together, as Gaussian mechanisms compose; None where no single μ bounds one for
-    every ε."""
+    """Returns μ of `count` equal releases together, as Gaussian mechanisms compose; None where no single μ bounds one
+    for every ε."""
     mu = profile.mu()
     return None if mu is None else math.sqrt(count) * mu
 
 
 def profile_epsilon(profile: Profile, count: int, delta: float, accountant: str) -> Answer:
-    """ε of `count` equal releases: basic composition of as many equal parts, `count` times ε at δ / `count`.
+    """Returns ε of `count` equal releases by basic composition in equal parts: `count` times ε at δ / `count`.
 
     Source: Dwork & Roth 2014, Theorem 3.16.
     """
@@ -38,7 +38,7 @@ def profile_epsilon(profile: Profile, count: int, delta: float, accountant: str)
 
 
 def profile_delta(profile: Profile, count: int, epsilon: float, accountant: str) -> Answer:
-    """δ of `count` equal releases: `count` times δ at ε / `count`; as `profile_epsilon`."""
+    """Returns δ of `count` equal releases, like `profile_epsilon`: `count` times δ at ε / `count`."""
     if accountant == "gdp":
         mu = profile_mu(profile, count)
         return Answer(1.0 if mu is None else gdp.delta(mu, epsilon), "gdp")
@@ -51,8 +51,8 @@ def profile_delta(profile: Profile, count: int, epsilon: float, accountant: str)
 def by_position(
     charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, epsilon: float
 ) -> tuple[PositionRow, ...]:
-    """(position, ε at δ, δ at ε) for a release whose protection of a record depends on its place in the file; empty for
-    any other events.
+    """Returns (position, ε at δ, δ at ε) for a release whose protection of a record depends on its place in the file;
+    empty for any other events.
 
     Guarantees: upper bounds, of six digits, for the records at the position.
     """
@@ -64,8 +64,8 @@ def by_position(
 
 
 def epsilon_by_bound(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring) -> Mapping[str, float]:
-    """ε at δ by each bound of a release that does not compose, infinity where it can't be met; nothing for any other
-    events."""
+    """Returns ε at δ by each bound of a release that does not compose, infinity if δ can't be met; nothing for any
+    other events."""
     lone_profile = summarise_charges(charges, neighbouring).lone_profile
     if lone_profile is None:
         return {}
@@ -74,7 +74,7 @@ def epsilon_by_bound(charges: Iterable[Charge], delta: float, neighbouring: Neig
 
 
 def delta_by_bound(charges: Iterable[Charge], epsilon: float, neighbouring: Neighbouring) -> Mapping[str, float]:
-    """δ at ε by each bound of a release that does not compose; nothing for any other events."""
+    """Returns δ at ε by each bound of a release that does not compose; nothing for any other events."""
     lone_profile = summarise_charges(charges, neighbouring).lone_profile
     if lone_profile is None:
         return {}

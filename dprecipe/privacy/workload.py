@@ -14,7 +14,7 @@ from dprecipe.privacy.worst_case import Items
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Everything a list of charges releases, in the order-free form that composition allows.
+    """All that a list of charges releases, in the order-free form that composition allows.
 
     `mu` is the sensitivity over the standard deviation of all unsampled Gaussians, composed, under `neighbouring`.
     `parts` has every other event that composes, once each, in a canonical order. `whole` has the events that do not
@@ -30,12 +30,12 @@ class Workload:
 
     @property
     def steps(self) -> int:
-        """Number of events that compose, unsampled Gaussians excluded."""
+        """The number of events that compose, unsampled Gaussians excluded."""
         return sum(part.count for part in self.parts)
 
     @property
     def items(self) -> tuple[Items, ...]:
-        """What units have items of, in events whose cost the neighbouring data sets decide (`Event.items`)."""
+        """The items of the events whose cost depends on the neighbouring data sets (`Event.items`)."""
         contributions = [(part.event.items(), part.count) for part in self.parts]
         return tuple(replace(items, count=items.count * count) for items, count in contributions if items is not None)
 
@@ -61,22 +61,22 @@ class Workload:
 
     @property
     def has_losses(self) -> bool:
-        """Whether every part has a privacy-loss distribution."""
+        """True if every part has a privacy-loss distribution."""
         return all(part.event.has_losses for part in self.parts)
 
     @property
     def exact_losses(self) -> bool:
-        """Whether the distribution of every part is no looser than its Rényi curve."""
+        """True if the distribution of every part is no looser than its Rényi curve."""
         return all(part.event.exact_losses for part in self.parts)
 
     @property
     def needs_group_privacy(self) -> bool:
-        """Whether replacing a unit is accounted by group privacy (`Event.needs_group_privacy`)."""
+        """True if replacing a unit is accounted by group privacy (`Event.needs_group_privacy`)."""
         return any(part.event.needs_group_privacy(self.neighbouring) for part in self.parts)
 
     @property
     def gaussian(self) -> bool:
-        """Whether all events are unsampled Gaussians, so that `mu` describes everything."""
+        """True if all events are unsampled Gaussians, so that `mu` describes everything."""
         return not self.parts and not self.whole
 
     @property
@@ -94,7 +94,7 @@ class Workload:
     @property
     def lone_profile(self) -> tuple[Profile, int] | None:
         """The profile and count of the only event, if that event does not compose and its profile holds for the
-        requested relation. Beside other events no bound is known."""
+        requested relation. Together with other events no bound is known."""
         if len(self.whole) != 1 or self.mu or self.parts:
             return None
         profile, count = self.whole[0].event.profile(), self.whole[0].count
@@ -102,7 +102,7 @@ class Workload:
 
     @property
     def bounded(self) -> bool:
-        """Whether a bound is known at all."""
+        """True if any bound is known."""
         if self.whole:
             return self.lone_profile is not None
         return all(part.event.is_bounded(self.neighbouring) for part in self.parts)
@@ -113,11 +113,11 @@ class Workload:
 
 
 def summarise_charges(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
-    """Reduce charges to what composition needs.
+    """Reduces charges to what composition needs.
 
     Unsampled Gaussians compose to one with μ = sqrt(Σ μ_i²). Equal events are counted together. The result does not
-    depend on the order. Charges with count 0 are skipped. An event with a profile is a part like any other where there
-    are others, and it composes under the requested relation.
+    depend on the order. Charges with count 0 are skipped. An event with a profile is a part like any other if there are
+    others, and it composes under the requested relation.
 
     Source: Dong, Roth & Su 2022, Corollary 3.3.
 
@@ -151,25 +151,25 @@ def summarise_charges(charges: Iterable[Charge], neighbouring: Neighbouring) -> 
 
 
 def _stands_alone(event: Event, kinds: int, requested: Neighbouring) -> bool:
-    """Whether an event is asked by its profile; `kinds`: how many different events there are."""
+    """Returns True if an event is assessed by its profile; `kinds`: the number of different events."""
     profile = event.profile()
     return profile is not None and (kinds == 1 or not event.composes or profile.relation != requested)
 
 
 def relation_of_all(events: Iterable[Event], requested: Neighbouring) -> Neighbouring:
-    """The relation under which events that compose are accounted: replace-one if any event needs it. A bound under
-    replace-one also holds for the events that need only add-or-remove-one."""
+    """Returns the relation under which events that compose are accounted: replace-one if any event needs it. A bound
+    under replace-one also holds for the events that need only add-or-remove-one."""
     under = {event.accounted_under(requested) for event in events}
     return Neighbouring.REPLACE_ONE if Neighbouring.REPLACE_ONE in under else Neighbouring.ADD_OR_REMOVE_ONE
 
 
 def _place(event: Event) -> tuple[object, ...]:
-    """Sort key of an event: equal charges in any order give the same floating-point sums."""
+    """Returns the sort key of an event: equal charges in any order give the same floating-point sums."""
     values = event_fields(event).values()
     fields = tuple(repr(v) if isinstance(v, tuple) and v and isinstance(v[0], dict) else v for v in values)
     return (not event.integrates, not event.has_losses, event.participation, event.kind, fields)
 
 
 def uncap_charges(charges: Iterable[Charge]) -> tuple[Charge, ...]:
-    """The same charges without maximum batch sizes."""
+    """Returns the same charges without maximum batch sizes."""
     return tuple(Charge(charge.event.uncapped(), charge.count) for charge in charges)

@@ -1,16 +1,17 @@
-"""Events whose cost the neighbouring data sets decide: the largest cost of all cases, over the whole composition.
+"""Events whose cost depends on the neighbouring data sets: the largest cost of all cases, over the whole composition.
 
-Some events are dominated by no one pair: what they cost depends on a property of the two data sets, which stays what it
-is for the whole run. The maximum is then taken once, at the very end, and not event by event.
+Some events are not dominated by any single pair: their cost depends on a property of the two data sets, which does not
+change during the run. The maximum is then taken once, at the very end, and not event by event.
 
-Here an event has `Items`: whoever is added, removed or replaced has up to so many items. One that other units have too
-moves a Gaussian release; one that nobody else has tells everything, with a small chance, and nothing otherwise. With D
-the δ of everything else and of the items that move, a leak of exp(-p) kept before and exp(-q) kept after,
+Here an event has `Items`: a unit that is added, removed or replaced has up to a certain number of items. An item that
+other units have too moves a Gaussian release; an item that no other unit has reveals everything with a small
+probability, and nothing otherwise. With D the δ of everything else and of the items that move, and the probabilities
+exp(-p) before and exp(-q) after the change that nothing is revealed,
 
     δ(ε) = 1 - exp(-p) + exp(-p) D(ε + p - q),
 
 which grows with every leak and every move: so a box of cases is bounded by the leaks of its upper corner and the moves
-of its lower one. Boxes are split until their bounds are no more than what is attained.
+of its lower one. Boxes are split until their bounds are no more than what some case attains.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from dprecipe.privacy.profile import Answer
 from dprecipe.privacy.questions import GaussianSum, Question
 
 _EPSILON_ROOM, _DELTA_ROOM = 2e-5, 1e-4
-"""Shares by which a bound may be above the largest cost that is attained."""
+"""The shares of ε and δ by which a bound may exceed the largest cost that is attained."""
 _MAX_BOUNDS = 200
-"""Boxes that are bounded, at most; after that their bounds count as they are."""
+"""The most boxes that are bounded; after that their bounds count as they are."""
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Up to `count` items of a unit: each moves a Gaussian release by a squared μ of `squared_mu`, or it is told with
-    the chance 1 - exp(-`leak`)."""
+    """Up to `count` items of a unit: each moves a Gaussian release by a squared μ of `squared_mu`, or is revealed with
+    probability 1 - exp(-`leak`)."""
 
     count: int
     squared_mu: float
@@ -46,7 +47,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class GaussianShift(Event):
-    """A Gaussian mechanism of a μ² of its own, whatever the relation: one case of items. In no ledger."""
+    """A Gaussian mechanism with a given μ², whatever the relation: one case of items. It is in no ledger."""
 
     kind: ClassVar[str] = "gaussian_shift"
     value: PositiveFloat
@@ -60,8 +61,8 @@ class GaussianShift(Event):
 
 @dataclass(frozen=True, slots=True)
 class ItemBox:
-    """Cases between two corners. What is kept is at least exp(-`before`) of the data set with the unit, exp(-`after`)
-    of the other; the Gaussians move by at most `squared_mu`."""
+    """A box of cases between two corners. Nothing is revealed with probability at least exp(-`before`) on the data set
+    with the unit and exp(-`after`) on the other; the Gaussians move by at most `squared_mu`."""
 
     least_before: float
     before: float
@@ -69,33 +70,34 @@ class ItemBox:
     squared_mu: float
 
     def inner_delta(self, delta: float) -> float:
-        """The δ at which the rest is asked for ε; at most 0 where the leak alone is more than δ."""
+        """Returns the δ at which ε of the rest is needed; at most 0 if the leak alone is more than δ."""
         return (delta - (1 - delta) * math.expm1(self.before)) * (1 - _ROUNDING) - _ROUNDING * delta
 
     def outer_epsilon(self, epsilon: float) -> float:
-        """ε of the whole, where that of the rest is `epsilon` at `inner_delta`."""
+        """Returns ε of the whole, if that of the rest is `epsilon` at `inner_delta`."""
         return max(0.0, epsilon - self.least_before + self.after)
 
     def inner_epsilon(self, epsilon: float) -> float:
-        """The ε, perhaps below 0, at which the rest is asked for δ."""
+        """Returns the ε, possibly below 0, at which δ of the rest is needed."""
         return epsilon + self.least_before - self.after
 
     def outer_delta(self, epsilon: float, delta: float) -> float:
-        """δ of the whole, where that of the rest is `delta` at `abs(epsilon)`, `epsilon` that of `inner_epsilon`."""
+        """Returns δ of the whole, if that of the rest is `delta` at `abs(epsilon)`, with `epsilon` from
+        `inner_epsilon`."""
         rest = delta if epsilon >= 0 else -math.expm1(epsilon) + math.exp(epsilon) * delta
         return min(1.0, (rest - (1 - rest) * math.expm1(-self.before)) * (1 + _ROUNDING))
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Items of one data set of the pair: those of the one with the unit, or of the other."""
+    """The items of one data set of the pair: of the one with the unit, or of the other."""
 
     items: Items
     before: bool
 
 
 def shift_charges(charges: Iterable[Charge], squared_mu: float) -> tuple[Charge, ...]:
-    """Charges with a Gaussian of a given μ², at least 0, in place of all that have items."""
+    """Returns the charges with a Gaussian of a given μ², at least 0, instead of all events that have items."""
     rest = [charge for charge in charges if charge.event.items() is None]
     return (*rest, Charge(GaussianShift(squared_mu), 1)) if squared_mu > 0 else tuple(rest)
 
@@ -106,7 +108,7 @@ Box = tuple[tuple[int, int], ...]
 def worst_epsilon(
     items: Sequence[Items], relation: Neighbouring, delta: float, epsilon_of: Callable[[float, float], Answer]
 ) -> Answer:
-    """ε at δ in the worst case; `epsilon_of(squared_mu, delta)` is that of everything else and a Gaussian.
+    """Returns ε at δ in the worst case; `epsilon_of(squared_mu, delta)` is that of everything else and a Gaussian.
 
     Guarantees: an upper bound; at most 2e-5 of ε above the exact maximum wherever `epsilon_of` is exact, and where ε is
     more than all the `leak` together.
@@ -127,8 +129,8 @@ def worst_deltas(
     epsilons: Sequence[float],
     deltas_of: Callable[[float, tuple[float, ...]], list[Answer]],
 ) -> list[Answer]:
-    """δ at each ε in the worst case; `deltas_of(squared_mu, epsilons)`, of every ε >= 0, is that of everything else and
-    a Gaussian.
+    """Returns δ at each ε in the worst case; `deltas_of(squared_mu, epsilons)`, of every ε >= 0, is that of everything
+    else and a Gaussian.
 
     Guarantees: upper bounds, at most 1e-4 of each above the exact maximum wherever `deltas_of` is exact.
     """
@@ -147,8 +149,8 @@ def worst_deltas(
 
 
 def _directions(items: Sequence[Items], relation: Neighbouring) -> list[list[_Side]]:
-    """The sides of the pair that have the unit's items: one of them where a unit is added or removed, both where it is
-    replaced."""
+    """Returns the sides of the pair that have the unit's items: one of them if a unit is added or removed, both if it
+    is replaced."""
     before, after = ([_Side(part, is_before) for part in items] for is_before in (True, False))
     return [before + after] if relation is Neighbouring.REPLACE_ONE else [before, after]
 
@@ -168,7 +170,7 @@ def _case(sides: Sequence[_Side], box: Box) -> ItemBox:
 def _largest(
     items: Sequence[Items], relation: Neighbouring, bound: Callable[[ItemBox], list[Answer]], room: float
 ) -> list[Answer]:
-    """The largest cost over all cases, by branch and bound."""
+    """Returns the largest cost over all cases, by branch and bound."""
     directions = _directions(items, relation)
     boxes: list[tuple[list[_Side], Box]] = []
     attained: list[Answer] = []
@@ -193,8 +195,8 @@ def _largest(
 
 
 def _split(sides: Sequence[_Side], box: Box) -> list[Box]:
-    """Two halves of a box, along the side that leaks most; first what shares all its items is split off, which is
-    often the worst."""
+    """Splits a box in two halves, along the side that leaks most; the case where all items are shared, often the worst,
+    is split off first."""
 
     def slack(index: int) -> tuple[bool, float]:
         low, high = box[index]

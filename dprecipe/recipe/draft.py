@@ -22,7 +22,7 @@ from dprecipe.text.dump import dump_inline
 MAX_LISTED = 30
 HELD_OUT = 0.2
 SHARE_OF_UNITS = 0.95
-"""Of the units, whose records are all used."""
+"""Share of the units whose records are all used."""
 PUBLIC = (
     "  # Drafted from a public sample{rows}. Ranges (rounded outward), categories and values for missing fields",
     "  # were read off it. Check each: for the private file they are declarations, and it may hold what the sample",
@@ -43,7 +43,7 @@ LABEL_KINDS = "    # or classes: for integers from 0, range: for a number, sever
 @final
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user says of a file: whether it is a public sample, its path in the recipe, its label, its units."""
+    """Statements of the user about a file: if it is a public sample, its path in the recipe, its label, its units."""
 
     public: bool
     path: str
@@ -52,7 +52,7 @@ class Asked:
 
 
 def draft_data(sample: Table | Arrays, asked: Asked) -> str:
-    """The text of a `data` block.
+    """Returns the text of a `data` block.
 
     Raises:
         UsageFault: the label or the unit is not named, or not in the file.
@@ -185,8 +185,9 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> str:
 
 
 def _find(name: str | None, present: Sequence[str], asked: Asked, what: str) -> str:
-    """A column that the user names. Of a private file only a nearly equal name is told: its first line may be a
-    record."""
+    """Returns a column that the user names. For a private file, a message quotes only a nearly equal name: the
+    first line may be a record.
+    """
     if name in present:
         return str(name)
     listed = f"; its columns are {', '.join(map(repr, present[:MAX_LISTED]))}" if asked.public else ""

@@ -19,7 +19,7 @@ ROUNDS = 5
 
 
 def explain_errors(error: ValidationError, tree: Mapping) -> list[Finding]:
-    """Every finding about a tree that did not validate.
+    """Returns every finding about a tree that did not validate.
 
     The validator does not look inside a block of an unknown kind. If the kind is only misspelt, the block is validated
     again as the kind that was meant."""
@@ -43,7 +43,7 @@ def explain_errors(error: ValidationError, tree: Mapping) -> list[Finding]:
 
 
 def _repair_blocks(error: ValidationError, tree: Mapping) -> dict[Path, Mapping]:
-    """Every block of a misspelt kind, with the kind that was meant."""
+    """Returns every block of a misspelt kind, with the kind that was meant."""
     repaired: dict[Path, Mapping] = {}
     for item in error.errors(include_url=False, include_input=False):
         if item["type"] in ("union_tag_invalid", "union_tag_not_found"):

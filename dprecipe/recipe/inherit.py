@@ -1,7 +1,7 @@
-"""What all sources of a recipe have in common is written once, in `data.train`.
+"""Inheritance from `data.train`, where everything that a recipe's sources have in common is written once.
 
 Held-out and public records of the same kind of source have the columns, the label and the shape of the training records
-where they state none of their own. Which keys describe records, and not files, the source says.
+where they state none of their own. The source lists the keys that describe records rather than files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ ROLES = ("test", "public")
 
 
 def inherit_records(tree: Mapping) -> Mapping:
-    """The recipe, with what `data.test` and `data.public` take over from `data.train`. Values keep their places."""
+    """Returns the recipe, with what `data.test` and `data.public` take over from `data.train`. Values keep their
+    places.
+    """
     data = tree.entries.get("data")
     if data is None or not isinstance(data.value, Mapping):
         return tree
@@ -34,7 +36,7 @@ def inherit_records(tree: Mapping) -> Mapping:
 
 
 def drop_consequences(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, without keys that other sources lack because something is wrong with `data.train`."""
+    """Returns the findings, without keys that other sources lack because something is wrong with `data.train`."""
     findings = list(findings)
     own = [finding for finding in findings if name_origin(finding.path) == finding.path]
     if not any(finding.path.startswith("data.") for finding in own):
@@ -44,7 +46,9 @@ def drop_consequences(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def name_origin(path: str) -> str:
-    """The path of a value in `data.train`, if it is one in another source that may have been taken over from there."""
+    """Returns the path of a value in `data.train`, if it is one in another source that may have been taken over from
+    there.
+    """
     for role in ROLES:
         if path.startswith(f"data.{role}."):
             return f"data.train.{path.removeprefix(f'data.{role}.')}"
@@ -61,6 +65,6 @@ def _completed(block: Mapping, train: Mapping, *, labelled: bool) -> Mapping:
 
 
 def _read_source(block: Mapping) -> object:
-    """The kind of a source; None where it is not stated."""
+    """Returns the kind of a source; None where it is not stated."""
     entry = block.entries.get("source")
     return entry.value.value if entry is not None and isinstance(entry.value, Scalar) else None

@@ -38,11 +38,11 @@ _NUMBER_LIKE: tuple[tuple[str, str], ...] = (
 )
 
 BLANK = "FILL_IN"
-"""What `dprecipe init --private` leaves to be declared."""
+"""Mark of values that `dprecipe init --private` leaves to be declared."""
 
 
 def describe_node(node: Node | None) -> str:
-    """A value in words; long texts are cut."""
+    """Returns a value in words; long texts are cut."""
     if isinstance(node, Mapping):
         return "a block"
     if isinstance(node, Sequence):
@@ -56,10 +56,12 @@ def describe_node(node: Node | None) -> str:
 
 
 def find_mismatch(at: Spot) -> Finding:
-    """The finding for a value that is none of the forms its place allows."""
+    """Returns the finding for a value that is none of the forms its place allows."""
     form, node = at.form, at.node
     if form is None or form.anything:
-        return Finding("R199", "the value is not accepted here", "compare it with docs/recipe.md", at.dotted, at.place)
+        return Finding(
+            "R199", "the value is not accepted here", "compare it with docs/reference/recipe.md", at.dotted, at.place
+        )
     if at.path == ("recipe",):
         remedy = f"write `recipe: {form.words[0]}`, or use the version of dprecipe the recipe was written for"
         return Finding(
@@ -176,7 +178,7 @@ def _is_number(text: str) -> bool:
 
 
 def select_kind(at: Spot) -> Spot:
-    """The spot of a block's kind."""
+    """Returns the spot of a block's kind."""
     tag = find_tag(at.form.blocks) if at.form is not None else None
     if tag is None or not isinstance(at.node, Mapping) or tag not in at.node.entries:
         return at
@@ -186,7 +188,7 @@ def select_kind(at: Spot) -> Spot:
 
 
 def report_unknown_kind(at: Spot) -> Finding:
-    """The finding for a block whose kind is not one of the known ones; all of them are listed."""
+    """Returns the finding for a block whose kind is not one of the known ones; all of them are listed."""
     tag, names = str(at.path[-1]), [str(word) for word in list_offered(list_kinds(at.owners))]
     known = ", ".join(quote_word(name) for name in names)
     value = at.node.value if isinstance(at.node, Scalar) else None

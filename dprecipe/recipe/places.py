@@ -1,4 +1,4 @@
-"""From a validator's location to the key or value it is about."""
+"""Search for the key or value that a validator's location is about."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Spot:
 
 
 def find_spot(tree: Mapping, location: Path, *, missing: bool = False, document: type[Block] | None = None) -> Spot:
-    """The spot of a location, whose last step is a key that is not there if `missing`. `document`: what the text is, if
-    it is no recipe.
+    """Returns the spot of a location, whose last step is a key that is not there if `missing`. `document`: what the
+    text is, if it is no recipe.
 
     A location also holds the tags of the unions it went through; a step that is no key of the node at hand is
     such a tag and is skipped (no tag of a recipe equals a sibling's key).

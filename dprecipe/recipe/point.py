@@ -16,7 +16,7 @@ class PointError(ValueError):
 
 
 def set_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """The recipe with `values` (JSON types) at their dotted paths; blocks that are not written are begun.
+    """Returns the recipe with `values` (JSON types) at their dotted paths; blocks that are not written are begun.
 
     Raises:
         PointError: no such key, or no value that it can have.

@@ -1,4 +1,4 @@
-"""From text to recipe, with every finding at its place."""
+"""Reading of recipes from texts, with every finding at its place."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class Written:
     texts: AnyMapping[str, str]
 
     def place(self, path: str) -> Place:
-        """Where a dotted path is written; for a default, the nearest block that is."""
+        """Returns the place where a dotted path is written; for a default, that of the nearest written block."""
         return find_node(self.tree, path)[1]
 
     def origin(self, path: str) -> str:
-        """Where the value of a dotted path comes from: `recipe.yaml:8`, `--set #2` or `default`."""
+        """Returns the origin of a dotted path's value: `recipe.yaml:8`, `--set #2` or `default`."""
         steps, place = find_node(self.tree, path)
         if ".".join(map(str, steps)) != path:
             return "default"
         return place.file if place.file.startswith("--set #") else f"{place.file}:{place.line}"
 
     def located(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-        """The findings with their places, in the order of the text."""
+        """Returns the findings with their places, in the order of the text."""
         placed = [
             finding if finding.place is not None else _at(finding, self.place(finding.path)) for finding in findings
         ]
@@ -88,7 +88,7 @@ class LoadedPublic(Written):
 
 
 def show_recipe(loaded: Loaded | LoadedPublic) -> str:
-    """A recipe as a card of a notebook: what was written, and what it means with every default filled in."""
+    """Returns a recipe as a card of a notebook: what was written, and what it means with every default filled in."""
     recipe, source = loaded.recipe, loaded.source
     overrides = [f"--set {override}" for override in source.overrides]
     values = recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -114,7 +114,7 @@ def _at(finding: Finding, place: Place) -> Finding:
 
 
 def read(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, open_text: OpenText | None = None) -> Loaded:
-    """Read a recipe file, the parents it extends, what it takes from other files, and overrides of the form `a.b=c`.
+    """Reads a recipe file, the parents it extends, what it takes from other files, and overrides of the form `a.b=c`.
 
     With `open_text` every text comes from that function and the file system is never touched.
 
@@ -127,7 +127,7 @@ def read(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, open_te
 def read_any(
     path: str | os.PathLike[str], overrides: Iterable[str] = (), *, open_text: OpenText | None = None
 ) -> Loaded | LoadedPublic:
-    """As `read`, for a recipe with or without privacy."""
+    """Reads as `read` does, a recipe with or without privacy."""
     file = os.fspath(path)
     opener = read_file if open_text is None else _guarded(open_text)
 
@@ -141,7 +141,7 @@ def read_any(
 
 
 def _guaranteed(loaded: Loaded | LoadedPublic) -> Loaded:
-    """A recipe whose mechanism has a guarantee.
+    """Returns a recipe whose mechanism has a guarantee.
 
     Raises:
         RecipeError: it has none.
@@ -164,7 +164,7 @@ def read_text(
     parents: Sequence[tuple[str, str]] = (),
     attachments: Sequence[tuple[str, str]] = (),
 ) -> Loaded:
-    """Read a recipe from texts alone; `parents` are (name as written in `extends`, text), nearest first, and
+    """Reads a recipe from texts alone; `parents` are (name as written in `extends`, text), nearest first, and
     `attachments` what it takes from other files (`Source.attachments`).
 
     Pure: reads no file. Untrusted texts are welcome.
@@ -186,7 +186,7 @@ def read_text(
 
 
 def read_source(source: RecipeSource) -> Loaded:
-    """Read again what a plan or a certificate carries; as `read_text`."""
+    """Reads again what a plan or a certificate carries; as `read_text`."""
     return read_text(source.text, source.file, source.overrides, source.parents, source.attachments)
 
 
@@ -240,7 +240,7 @@ def _source(text: str, file: str, overrides: tuple[str, ...], chain: Chain) -> R
 
 
 def _validated(tree: Mapping, findings: list[Finding]) -> AnyRecipe | None:
-    """The recipe; or None, with the findings appended."""
+    """Returns the recipe; or None, with the findings appended."""
     try:
         recipe = choose_root(tree).model_validate_json(json.dumps(to_plain(tree)))
     except ValidationError as error:
@@ -255,8 +255,9 @@ def _validated(tree: Mapping, findings: list[Finding]) -> AnyRecipe | None:
 
 
 def sort_findings(findings: Iterable[Finding], texts: AnyMapping[str, str]) -> tuple[Finding, ...]:
-    """The findings without repetitions, in the order of the texts and the places in them. What several sources share is
-    written once, and a finding about it is reported once."""
+    """Returns the findings without repetitions, in the order of the texts and the places in them. What several sources
+    share is written once, and a finding about it is reported once.
+    """
     different: dict[Finding, Finding] = {}
     for finding in findings:
         different.setdefault(replace(finding, path=name_origin(finding.path)), finding)

@@ -27,7 +27,7 @@ else:
 
 
 Description = Annotated[str, Field(max_length=1000)]
-"""It stands before the claim in a report and a card: no longer than a reader reads."""
+"""Description that stands before the claim in a report and a card: at most 1,000 characters."""
 
 
 class Recipe(SparseBlock):
@@ -62,7 +62,7 @@ class NoMechanism(Block):
 
 
 class PublicRuntime(Block):
-    """Where it runs, and the seed."""
+    """Device of the run, and its seed."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     seed: NonNegativeInt = Field(0, description="of the initial weights, the order of records and augmentation")
@@ -87,7 +87,7 @@ Root = type[Recipe] | type[PublicRecipe]
 
 
 def choose_root(tree: Mapping) -> Root:
-    """The type of the recipe that a text states: without privacy if `mechanism.kind` is the word `none`."""
+    """Returns the type of the recipe that a text states: without privacy if `mechanism.kind` is the word `none`."""
     mechanism = tree.entries.get("mechanism")
     block = None if mechanism is None else mechanism.value
     kind = block.entries.get("kind") if isinstance(block, Mapping) else None

@@ -72,7 +72,7 @@ Screened = tuple[tuple[Finding, ...], frozenset[Place]]
 
 
 def screen_recipe(tree: Mapping) -> Screened:
-    """The refusals, and the places of their keys and values, about which there are no further findings."""
+    """Returns the refusals, and the places of their keys and values, about which there are no further findings."""
     findings: list[Finding] = []
     handled: set[Place] = set()
     _screen(tree, Expect(blocks=(choose_root(tree),)), (), findings, handled)

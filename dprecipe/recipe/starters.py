@@ -27,7 +27,7 @@ TABLE = """\
   preprocess:
     - one_hot: {}            # every category column to indicators
 """
-"""What follows the first comment of a table."""
+"""Lines that follow the first comment of a table."""
 
 DATA = {
     "digits": """\
@@ -82,15 +82,16 @@ TABLE = """\
     label: {{column: outcome, values: ["no", "yes"]}}"""
 
 SUFFIXES = {"json_lines": "jsonl"}
-"""Of files whose source has another name."""
+"""File suffixes that differ from the name of their source."""
 SOURCES = tuple(DATA)
 STARTERS = {kind: starter for kind, mechanism in table.MECHANISMS.items() if (starter := mechanism.starter) is not None}
 MECHANISMS = tuple(STARTERS)
 
 
 def make_starter(mechanism: str, source: str, name: str, data: str | None = None, file: str | None = None) -> str:
-    """A recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`. `data`: a block in the place of the source's
-    own. `file`: the name of its file, which its first comment repeats; by default that of the recipe."""
+    """Returns a recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`. `data`: a block instead of the
+    source's own. `file`: the name of its file, which its first comment repeats; by default that of the recipe.
+    """
     file = file or f"{name}.yaml"
     shown = shlex.quote(file) if file.isprintable() else "RECIPE"  # a comment is one line
     data = data or DATA[source].replace(" &TRAIN", TABLE.format(source=source, suffix=SUFFIXES.get(source, source)))

@@ -17,13 +17,13 @@ OF_A_STUDENT = frozenset({"batch_size", "augment", "robustness", "semi_supervise
 
 
 def suggest_word(word: str, known: Collection[str]) -> str | None:
-    """As `nearest_word`, for values: another tool's word counts too."""
+    """Suggests a value as `nearest_word` does: another tool's word counts too."""
     translated = read_synonyms().words.get(word.lower(), ())
     return next((ours for ours in translated if ours in known), None) or nearest_word(word, known, cutoff=0.6)
 
 
 def find_synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
-    """What another tool's name means in this recipe: by its mechanism's synonyms, else by those of every mechanism."""
+    """Finds what another tool's name means here: by the mechanism's synonyms, else by those of all mechanisms."""
     known, name = read_synonyms(), loosen_word(key)
     entries = (known.in_noise.get(name, ()) if "noise" in spot.path[:-1] else ()) or known.names.get(name, ())
     kind = _mechanism(tree)
@@ -35,19 +35,19 @@ def find_synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
 
 
 def _mechanism(tree: Mapping) -> str | None:
-    """The kind of mechanism that a recipe states or misspells; None if it can't be determined."""
+    """Returns the kind of mechanism that a recipe states or misspells; None if it can't be determined."""
     entry = tree.entries.get("mechanism")
     kind = _read_word(entry.value, "kind") if entry is not None and isinstance(entry.value, Mapping) else None
     return kind if kind is None or kind in MECHANISMS else suggest_word(kind, MECHANISMS)
 
 
 def is_read(spot: Spot, name: str, tree: Mapping) -> bool:
-    """Whether this recipe's mechanism reads a key of this block (R306)."""
+    """Returns True if this recipe's mechanism reads a key of this block (R306)."""
     return spot.path[:-1] != ("training",) or name not in OF_A_STUDENT or has_place(tree, "mechanism.teachers")
 
 
 def find_misspelt_tag(spot: Spot) -> str | None:
-    """The key that was meant to state a block's kind: misspelt, or holding the name of a kind."""
+    """Returns the key that was meant to state a block's kind: misspelt, or holding the name of a kind."""
     tag = find_tag(spot.form.blocks) if spot.form is not None else None
     if tag is None or not isinstance(spot.node, Mapping):
         return None
@@ -65,13 +65,14 @@ def _read_word(node: Mapping, key: str) -> str | None:
 
 
 def generalise_path(path: Path) -> list[str]:
-    """The steps of a path as `list_every_key` has them: all items of a list are like the first."""
+    """Returns the steps of a path as `list_every_key` has them: all items of a list are like the first."""
     return ["0" if isinstance(step, int) else step for step in path]
 
 
 def find_elsewhere(key: str, spot: Spot, tree: Mapping) -> list[Known]:
-    """Where the language has a key of this name: at most three places, the nearest first. If no block of this recipe
-    can have it, the nearest place in a block of another kind."""
+    """Finds the places where the language has a key of this name: at most three, the nearest first.
+
+    If no block of this recipe can have it, returns the nearest place in a block of another kind."""
     if key in TAGS or key == "recipe":
         return []
     *block, _ = generalise_path(spot.path)

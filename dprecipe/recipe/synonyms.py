@@ -43,7 +43,7 @@ class Synonyms:
 
 @cache
 def read_synonyms() -> Synonyms:
-    """The tables of the language and of every mechanism; read when a recipe is wrong."""
+    """Returns the tables of the language and of every mechanism; read when a recipe is wrong."""
     general = (resources.files("dprecipe.recipe") / "synonyms.toml").read_text("utf-8")
     texts = {**{kind: mechanism.synonyms for kind, mechanism in MECHANISMS.items()}, "": general}
     meanings: dict[str, list[Synonym]] = defaultdict(list)
@@ -68,7 +68,7 @@ def read_synonyms() -> Synonyms:
 
 
 def _names(table: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
-    """The names of an idea, and whether they are meant in a noise block alone."""
+    """Yields the names of an idea, and whether they are meant in a noise block alone."""
     for user, names in table.items():
         if isinstance(names, list) and user != "ideas":
             yield from ((user == IN_NOISE, name) for name in names)

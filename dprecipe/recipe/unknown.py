@@ -22,7 +22,7 @@ from dprecipe.text.tree import Mapping, Node, Path, child_node
 def report_unknown_keys(
     extra: Sequence[Spot], missing: Sequence[Spot], tree: Mapping
 ) -> tuple[list[Finding], set[Path]]:
-    """A finding for each unknown key, and the missing keys that those were meant to be."""
+    """Returns a finding for each unknown key, and the missing keys that those were meant to be."""
     lacking: dict[Path, list[Spot]] = defaultdict(list)
     for at in missing:
         lacking[at.path[:-1]].append(at)
@@ -52,7 +52,7 @@ def _same_or_above(path: Path, meant: str) -> bool:
 
 
 def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[Finding | None, str]:
-    """The finding where the key can be made out, and the dotted path that was meant."""
+    """Returns the finding where the key can be made out, and the dotted path that was meant."""
     key = str(at.path[-1])
     if choose_root(tree) is PublicRecipe and any(known.path == at.dotted for known in list_every_key()):
         return _report_unprotected(at), ""
@@ -84,7 +84,7 @@ def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[Find
 
 
 def _report_unprotected(at: Spot) -> Finding:
-    """The finding for a key that only a recipe with a guarantee has."""
+    """Returns the finding for a key that only a recipe with a guarantee has."""
     return Finding(
         "R309",
         f"a recipe with mechanism none has no `{at.dotted}`: nobody is protected, and nothing is spent",
@@ -95,7 +95,7 @@ def _report_unprotected(at: Spot) -> Finding:
 
 
 def _named_elsewhere(at: Spot, other: Synonym, known: Sequence[str]) -> tuple[Finding, str]:
-    """The finding for another tool's name; a key that the block itself could have is nearest."""
+    """Returns the finding for another tool's name; a key that the block itself could have is nearest."""
     key, name = str(at.path[-1]), other.path.rpartition(".")[2]
     path, remedy = other.path, other.remedy
     here = ".".join(map(str, (*at.path[:-1], name)))
@@ -126,7 +126,7 @@ def _report_misplaced(at: Spot, known: Sequence[Known], tree: Mapping) -> Findin
 
 
 def _is_parent_written(tree: Mapping, dotted: str) -> bool:
-    """Whether the recipe has the block that a path is in."""
+    """Returns True if the recipe has the block that a path is in."""
     node: Node | None = tree
     for name in dotted.split(".")[:-1]:
         node = None if node is None else child_node(node, int(name) if name.isdecimal() else name)
@@ -150,7 +150,7 @@ def _report_unknown(at: Spot, tree: Mapping) -> Finding:
 
 
 def _remaining_keys(at: Spot) -> list[str]:
-    """The keys the block could still have."""
+    """Returns the keys the block could still have."""
     names = [key for block in at.owners for key in list_keys(block)]
     if at.path[:-1] == ():
         names.append("extends")
@@ -159,6 +159,6 @@ def _remaining_keys(at: Spot) -> list[str]:
 
 
 def _written_keys(at: Spot) -> list[str]:
-    """The keys of the language the block has already."""
+    """Returns the keys of the language the block has already."""
     names = {key for block in at.owners for key in list_keys(block)}
     return [key for key in at.owner.entries if key in names] if isinstance(at.owner, Mapping) else []

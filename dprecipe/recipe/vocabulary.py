@@ -39,7 +39,7 @@ class Expect:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether a single value can stand here."""
+        """True if a single value can stand here."""
         return bool(self.words) or self.number or self.whole or self.text or self.day or self.boolean
 
 
@@ -52,7 +52,7 @@ class Known:
 
 
 def expect_form(annotation: Any) -> Expect:
-    """The forms an annotation of a recipe's model allows."""
+    """Returns the forms an annotation of a recipe's model allows."""
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return expect_form(args[0])
@@ -99,18 +99,18 @@ def _either(forms: list[Expect]) -> Expect:
 
 @cache
 def list_keys(block: type[Block]) -> dict[str, Expect]:
-    """The keys of a block, as they are written."""
+    """Returns the keys of a block, as they are written."""
     return {field.alias or name: expect_form(field.annotation) for name, field in block.model_fields.items()}
 
 
 @cache
 def list_required(block: type[Block]) -> frozenset[str]:
-    """The required keys of a block."""
+    """Returns the required keys of a block."""
     return frozenset(field.alias or name for name, field in block.model_fields.items() if field.is_required())
 
 
 def find_tag(blocks: tuple[type[Block], ...]) -> str | None:
-    """The key that says which of the blocks is meant (`kind`, `family`, …); None for a block without one."""
+    """Returns the key that says which of the blocks is meant (`kind`, `family`, …); None for a block without one."""
     for tag in TAGS:
         if blocks and all(tag in list_keys(block) and list_keys(block)[tag].words for block in blocks):
             return tag
@@ -118,7 +118,7 @@ def find_tag(blocks: tuple[type[Block], ...]) -> str | None:
 
 
 def list_kinds(blocks: tuple[type[Block], ...]) -> dict[str, type[Block]]:
-    """The blocks by their kind."""
+    """Returns the blocks by their kind."""
     tag = find_tag(blocks)
     if tag is None:
         return {}
@@ -126,7 +126,7 @@ def list_kinds(blocks: tuple[type[Block], ...]) -> dict[str, type[Block]]:
 
 
 def choose_block(blocks: tuple[type[Block], ...], node: Node | None) -> tuple[type[Block], ...]:
-    """The blocks a node can be, by the kind it states; all of them where it states none that is known.
+    """Returns the blocks a node can be, by the kind it states; all of them where it states none that is known.
 
     Of blocks with kinds and one without (a split, among sources), it is the one without that a node with a block under
     one of its required keys is.
@@ -151,7 +151,7 @@ def _is_word(node: Node) -> bool:
 
 
 def expect_below(form: Expect | None, node: Node | None, step: str | int) -> Expect | None:
-    """What can stand under a key or a position of a node of this form; None where nothing can."""
+    """Returns what can stand under a key or a position of a node of this form; None if nothing can."""
     if form is None:
         return None
     for block in choose_block(form.blocks, node):
@@ -161,7 +161,7 @@ def expect_below(form: Expect | None, node: Node | None, step: str | int) -> Exp
 
 
 def has_place(tree: Mapping, dotted: str) -> bool:
-    """Whether a path of the language can stand in a recipe, by the kinds that its blocks state."""
+    """Returns True if a path of the language can stand in a recipe, by the kinds that its blocks state."""
     form: Expect | None = Expect(blocks=(choose_root(tree),))
     node: Node | None = tree
     for name in dotted.split("."):
@@ -174,7 +174,9 @@ def has_place(tree: Mapping, dotted: str) -> bool:
 
 
 def list_shared_keys(tree: Mapping, path: tuple[str, ...], over: Mapping) -> frozenset[str]:
-    """The keys of the block at a path that the kind stated by an override takes as well, with values of their form."""
+    """Returns the keys of the block at a path that the kind stated by an override takes as well, with values of their
+    form.
+    """
     form: Expect | None = Expect(blocks=(choose_root(tree),))
     node: Node | None = tree
     for name in path:
@@ -197,7 +199,7 @@ def _fits(node: Node, form: Expect) -> bool:
 
 @cache
 def list_every_key() -> tuple[Known, ...]:
-    """All keys of the language, in the order of the models."""
+    """Returns all keys of the language, in the order of the models."""
     return tuple(_keys_below(Expect(blocks=(Recipe,)), "", 0))
 
 
@@ -217,7 +219,7 @@ def _keys_below(form: Expect, prefix: str, depth: int) -> Iterator[Known]:
 
 
 def describe_form(form: Expect) -> str:
-    """The forms in words: "a number or `auto`"."""
+    """Returns the forms in words: "a number or `auto`"."""
     parts = []
     if form.number or form.whole:
         parts.append("a number" if form.number else "a whole number")
@@ -251,10 +253,10 @@ def _describe_block(form: Expect) -> str:
 
 
 def list_offered(words: Iterable[Word]) -> list[Word]:
-    """The words that a message may suggest."""
+    """Returns the words that a message may suggest."""
     return [word for word in words if word not in REFUSED]
 
 
 def quote_word(word: Word) -> str:
-    """A word of the language in backticks."""
+    """Returns a word of the language in backticks."""
     return f"`{str(word).lower() if isinstance(word, bool) else word}`"

@@ -28,7 +28,7 @@ Writer = Callable[[Spot, Context], Finding]
 
 
 def word_error(error: ValidationError, tree: Mapping, handled: frozenset[Place]) -> list[Finding]:
-    """Every error as a finding. Places in `handled` have a finding already."""
+    """Returns every error as a finding. Places in `handled` have a finding already."""
     spots: dict[str, list[Spot]] = {"missing": [], "extra_forbidden": []}
     findings: list[Finding] = []
     items = error.errors(include_url=False, include_input=False)
@@ -55,7 +55,7 @@ def word_error(error: ValidationError, tree: Mapping, handled: frozenset[Place])
 
 
 def word_document_error(error: ValidationError, tree: Mapping, document: type[Block]) -> list[Finding]:
-    """Every error of a text that is no recipe, such as a policy, as a finding."""
+    """Returns every error of a text that is no recipe, such as a policy, as a finding."""
     findings = []
     items = error.errors(include_url=False, include_input=False)
     locations = [item["loc"] for item in items]
@@ -86,7 +86,7 @@ def _unknown(at: Spot) -> Finding:
 
 
 def _inside(listed: Path, locations: Iterable[Path]) -> bool:
-    """Whether items of a list are wrong: the validator counts the good ones, not those that are there."""
+    """Returns True if items of a list are wrong: the validator counts only the valid ones."""
     return any(location != listed and location[: len(listed)] == listed for location in locations)
 
 

@@ -1,7 +1,7 @@
 """A certificate's statement of the account that its run was charged to, and its checks.
 
 A run's own claim is unchanged by its account: it holds for that run's output, conditionally on everything before it.
-The account's cap is another claim, for all its runs together; `docs/account.md` has the theorem.
+The account's cap is another claim, for all its runs together; `docs/how-to/account.md` has the theorem.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The codes of the language: `Y…` for YAML, `R…` for structure. A code, once given, keeps its meaning.
 
-Each has a page `docs/findings/<code>.md`. The privacy rules (`P…`) are in `dprecipe.planning.rules`; only
+Each has a page `docs/reference/findings/<code>.md`. The privacy rules (`P…`) are in `dprecipe.planning.rules`; only
 `P110` is here, because the language meets the data-dependent word before there is a recipe to check."""
 
 from __future__ import annotations

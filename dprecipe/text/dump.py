@@ -19,7 +19,7 @@ Comment = Callable[[Path], str]
 
 
 def dump(values: Mapping[str, Any], comment: Comment | None = None) -> str:
-    """A block as YAML text; `comment(path)` ends the line of every scalar, flow list and empty block."""
+    """Returns a block as YAML text; `comment(path)` ends the line of every scalar, flow list and empty block."""
     if not values:
         return "{}\n"
     lines: list[str] = []
@@ -28,7 +28,7 @@ def dump(values: Mapping[str, Any], comment: Comment | None = None) -> str:
 
 
 def dump_inline(value: Any) -> str:
-    """One value on one line, as `--set` takes it.
+    """Returns one value on one line, as `--set` takes it.
 
     Raises:
         UsageFault: the value is of a type that no recipe can hold.

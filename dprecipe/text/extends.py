@@ -29,7 +29,7 @@ class Chain:
 
 
 def read_chain(text: str, file: str, open_parent: OpenParent) -> Chain:
-    """Read a text and every parent it extends, nearest first, and lay each over its parent."""
+    """Reads a text and every parent it extends, nearest first, and lays each over its parent."""
     chain = Chain()
     trees: list[Mapping] = []
     while True:
@@ -58,7 +58,7 @@ def read_chain(text: str, file: str, open_parent: OpenParent) -> Chain:
 
 
 def _parent(value: object, file: str, chain: Chain, open_parent: OpenParent) -> tuple[str, str] | None:
-    """The next parent's file and text; None, and a finding, where the chain ends wrongly."""
+    """Returns the next parent's file and text; None, and a finding, where the chain ends wrongly."""
     if not isinstance(value, Scalar) or not isinstance(value.value, str) or not value.value:
         place = getattr(value, "place", Place(file, 1, 1))
         chain.findings.append(

@@ -10,7 +10,7 @@ from dprecipe.text.load import MAX_BYTES, report_too_large
 
 
 def read_file(path: str) -> str:
-    """The text of a file, verbatim.
+    """Returns the text of a file, verbatim.
 
     Raises:
         RecipeError: it is missing, a folder, a device, unreadable, too large or not UTF-8; one finding.

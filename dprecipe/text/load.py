@@ -155,7 +155,7 @@ class _Builder:
             self._report("Y107", f"the alias *{name} is refused", "write the value out, or use `extends`", place)
 
     def end(self) -> None:
-        """Report each anchor once, with all places that have to be written out."""
+        """Reports each anchor once, with all places that have to be written out."""
         for name, (place, uses) in self.anchors.items():
             where = ", ".join(f"{use.line}:{use.column}" for use in uses[:MAX_USES])
             where += f" and at {len(uses) - MAX_USES} more places" if len(uses) > MAX_USES else ""
@@ -216,7 +216,7 @@ class _Builder:
             entries[key.value] = Entry(key.place, value)
 
     def _splits_a_number(self, entries: dict[str, Entry], key: Node, value: Node) -> bool:
-        """Whether a key is the part after the comma of `2,0`; if so, that is the only finding about the number."""
+        """Returns True if a key is the part after the comma of `2,0`: the only finding about the number then."""
         name = next(reversed(entries), None)
         whole = None if name is None else entries[name].value
         if name is None or not isinstance(whole, Scalar) or not isinstance(key, Scalar) or key.quoted or whole.quoted:
@@ -232,7 +232,7 @@ class _Builder:
         return True
 
     def text_at(self, place: Place) -> str:
-        """What is written at a place."""
+        """Returns the text that is written at a place."""
         start = place.column - (self.column if place.line == 1 else 1)
         return self.lines[place.line - 1][start : start + place.width]
 
@@ -249,7 +249,7 @@ class _Builder:
 
 
 def parse(text: str, file: str, column: int = 1) -> tuple[Node | None, tuple[Finding, ...]]:
-    """Read a text. Never raises: errors are returned as findings, in the order of the text.
+    """Reads a text. Never raises: errors are returned as findings, in the order of the text.
 
     The tree is None where the text could not be read to its end, and for an empty document. `column` is
     where the text begins on its first line (the value of an override begins after its path)."""
@@ -283,7 +283,7 @@ def parse(text: str, file: str, column: int = 1) -> tuple[Node | None, tuple[Fin
 
 
 def report_not_a_block(root: Node | None, file: str) -> Finding:
-    """The finding for a document that is not a block of keys."""
+    """Returns the finding for a document that is not a block of keys."""
     empty = root is None or (isinstance(root, Scalar) and root.value is None)
     what = "the document is empty" if empty else "the document is a list or a single value"
     return Finding(
@@ -311,7 +311,7 @@ def _not_text(text: str, file: str, column: int) -> Finding | None:
 
 
 def report_too_large(file: str) -> Finding:
-    """The finding for a text that is too long."""
+    """Returns the finding for a text that is too long."""
     return Finding(
         "Y102",
         f"a recipe has at most {MAX_BYTES // 1024} KiB",
@@ -321,5 +321,5 @@ def report_too_large(file: str) -> Finding:
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines of a text, as places count them."""
+    """Returns the lines of a text, as places count them."""
     return _LINE_BREAK.split(text)

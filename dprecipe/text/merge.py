@@ -19,7 +19,7 @@ DEFAULTS = {"mode": "flat"}
 def overlay_trees(
     base: Node, over: Node, shared_keys: SharedKeys = lambda path, over: ()
 ) -> tuple[Node, tuple[Finding, ...]]:
-    """`over` laid over `base`. Neither is changed; values keep their places. `shared_keys`: what remains of a block
+    """Lays `over` over `base`. Neither is changed; values keep their places. `shared_keys`: what remains of a block
     whose kind an override sets by its path.
 
     Findings are about overrides that name a position a list does not have.
@@ -74,8 +74,10 @@ def _positions(
 
 
 def states_split(block: Mapping) -> bool:
-    """Whether held-out records are cut out of the training source, in place of a source of their own (of which `split`
-    may be a word). A number is a mistake that is told as one."""
+    """Returns True if held-out records are cut out of the training source, and have no source of their own.
+
+    `split` may also be a key of their own source, whose value is a word. A number is a mistake, reported as one.
+    """
     entry = block.entries.get("split")
     value = None if entry is None else entry.value
     return isinstance(value, Mapping) or (isinstance(value, Scalar) and isinstance(value.value, int | float))

@@ -9,7 +9,7 @@ CLOSE = 0.7
 
 
 def nearest_word(word: str, known: Iterable[str], cutoff: float = CLOSE) -> str | None:
-    """The known word nearest to a misspelt one; None if none is near."""
+    """Returns the known word nearest to a misspelt one; None if none is near."""
     names = {loosen_word(name): name for name in known}
     written = loosen_word(word)
     if written in names:
@@ -19,5 +19,5 @@ def nearest_word(word: str, known: Iterable[str], cutoff: float = CLOSE) -> str 
 
 
 def loosen_word(word: str) -> str:
-    """A word in lower case, with underscores: how names are compared."""
+    """Returns a word in lower case, with underscores: how names are compared."""
     return word.lower().replace("-", "_").replace(" ", "_")

@@ -13,12 +13,12 @@ from dprecipe.text.tree import Entry, Mapping, Node, Scalar
 
 
 def name_override(index: int) -> str:
-    """The name of the override at a position, for findings and origins: `--set #2`."""
+    """Returns the name of the override at a position, for findings and origins: `--set #2`."""
     return f"--set #{index + 1}"
 
 
 def read_overrides(overrides: Iterable[str]) -> tuple[Mapping, tuple[Finding, ...]]:
-    """One tree of all overrides, every place in a file called `--set #n`."""
+    """Returns one tree of all overrides, every place in a file called `--set #n`."""
     findings: list[Finding] = []
     root = Mapping({}, Place(name_override(0), 1, 1), by_index=True)
     for index, override in enumerate(overrides):

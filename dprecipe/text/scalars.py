@@ -21,7 +21,7 @@ class NotFiniteError(ValueError):
 
 
 def resolve_scalar(text: str) -> Value:
-    """The value of a plain scalar.
+    """Returns the value of a plain scalar.
 
     Raises:
         NotFiniteError: `.inf`, `.nan`, or a number too large or too small to be held.

@@ -16,7 +16,9 @@ MAX_LINES_BACK = 5
 
 
 def find_odd_space(text: str, place: Place) -> Finding | None:
-    """The finding for an unquoted word of one line with a no-break space where YAML needs a space; else None."""
+    """Returns the finding for an unquoted word of one line with a no-break space where YAML needs a space; else
+    None.
+    """
     match = _AT_AN_EDGE.search(text)
     if match is None:
         return None
@@ -25,9 +27,11 @@ def find_odd_space(text: str, place: Place) -> Finding | None:
 
 
 def find_space_before(lines: list[str], line: int, file: str, first_column: int) -> Finding | None:
-    """The cause of a syntax error at a line (1-based), if it is such a typing error on the line or shortly above it.
+    """Returns the cause of a syntax error at a line (1-based), if it is such a typing error on the line or shortly
+    above it.
 
-    `first_column` is where the text begins on its first line."""
+    `first_column` is where the text begins on its first line.
+    """
     for number in range(line, max(0, line - MAX_LINES_BACK), -1):
         if number > len(lines) or not lines[number - 1].strip():
             continue
@@ -42,7 +46,7 @@ def find_space_before(lines: list[str], line: int, file: str, first_column: int)
 
 
 def report_missing_space(key: str, value: str, place: Place) -> Finding:
-    """The finding for `key:value`."""
+    """Returns the finding for `key:value`."""
     shown = value.strip()
     shown = shown if len(shown) <= 40 else shown[:37] + "…"
     span = Place(place.file, place.line, place.column, len(key) + 1 + len(value.strip()))
@@ -50,7 +54,7 @@ def report_missing_space(key: str, value: str, place: Place) -> Finding:
 
 
 def report_split_number(whole: int | float, rest: str, place: Place) -> Finding:
-    """The finding for `2,0` inside of braces, which is the number 2 and then a key."""
+    """Returns the finding for `2,0` inside of braces, which is the number 2 and then a key."""
     shown = f"{whole},{rest}"
     span = Place(place.file, place.line, place.column, len(shown))
     return Finding("Y119", f"`{shown}` is two values: the comma ends the first", f"write `{whole}.{rest}`", place=span)

@@ -35,19 +35,19 @@ _MAY_FOLD = re.compile(r"^(?:\+|-?(?:0[0-9.eE]|\.|[0-9]+[.eE])|-0)|  |[^\S\n ]|[
 
 
 def normalise_text(text: str) -> str:
-    """A text as it is compared: composed (NFC), without characters of no width, without blanks around it."""
+    """Returns a text as it is compared: composed (NFC), without characters of no width, without blanks around it."""
     if text.isascii():
         return text.strip()
     return unicodedata.normalize("NFC", _INVISIBLE.sub("", text)).strip()
 
 
 def normalise_texts(texts: Sequence[str]) -> list[str]:
-    """`normalise_text` of each text."""
+    """Returns `normalise_text` of each text."""
     return list(map(str.strip if "".join(texts).isascii() else normalise_text, texts))
 
 
 def fold_name(name: str) -> str:
-    """The one name for all ways to write it: of a number its plain decimal digits. `name` is normalised."""
+    """Returns the one name for all ways to write it: of a number its plain decimal digits. `name` is normalised."""
     if not name.isascii():
         name = unicodedata.normalize("NFC", "".join(map(_plain_character, name)))
     name = " ".join(name.split())
@@ -56,7 +56,9 @@ def fold_name(name: str) -> str:
 
 
 def fold_names(names: Sequence[str]) -> Sequence[str]:
-    """`fold_name` of each name; `names` itself where that changes none of them, which takes little time to see."""
+    """Returns `fold_name` of each name; `names` itself where that changes none of them, which takes little time to
+    see.
+    """
     lines = "\n".join(names)
     is_plain = lines.isascii() and _MAY_FOLD.search(lines) is None and lines.count("\n") < max(len(names), 1)
     return names if is_plain else list(map(fold_name, names))
@@ -76,7 +78,7 @@ def _plain_number(number: re.Match[str]) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _plain_character(character: str) -> str:
-    """A digit of any script as 0 … 9, a sign or letter of full width as that of ASCII, a dash as the hyphen."""
+    """Returns a digit of any script as 0 … 9, a sign or letter of full width as that of ASCII, a dash as the hyphen."""
     digit = unicodedata.decimal(character, None)
     if digit is not None:
         return str(digit)

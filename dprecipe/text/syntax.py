@@ -84,7 +84,7 @@ _MEANINGS: tuple[tuple[str, str, str, str], ...] = (
 
 
 def explain_syntax_error(error: MarkedYAMLError, lines: list[str], file: str, column: int) -> Finding:
-    """The finding for a syntax error in these lines; `column` is where the text begins on its first line."""
+    """Returns the finding for a syntax error in these lines; `column` is where the text begins on its first line."""
     text = f"{error.context or ''} {error.problem or ''}"
     mark = error.problem_mark or error.context_mark
     start = error.context_mark
@@ -104,7 +104,7 @@ def explain_syntax_error(error: MarkedYAMLError, lines: list[str], file: str, co
 
 
 def _find_cause_above(lines: list[str], line: int, file: str, first_column: int) -> Finding | None:
-    """The finding for a key at a line (0-based) whose `:` surprised the parser because of the line above it.
+    """Returns the finding for a key at a line (0-based) whose `:` surprised the parser because of the line above it.
 
     YAML joins a deeper line to the unquoted text above it, so the parser stops at the key below the mistake. That is
     either a key without its colon (`training`), or a key with a value that is indented less than its neighbour."""

@@ -50,7 +50,7 @@ Path = tuple[str | int, ...]
 
 
 def to_plain(node: Node) -> Json:
-    """The value without its places: JSON types only."""
+    """Returns the value without its places: JSON types only."""
     if isinstance(node, Mapping):
         return {key: to_plain(entry.value) for key, entry in node.entries.items()}
     if isinstance(node, Sequence):
@@ -59,7 +59,7 @@ def to_plain(node: Node) -> Json:
 
 
 def child_node(node: Node, step: str | int) -> Node | None:
-    """The value under a key or a position; None where there is none."""
+    """Returns the value under a key or a position; None where there is none."""
     if isinstance(node, Mapping):
         entry = node.entries.get(str(step))
         return None if entry is None else entry.value
@@ -70,7 +70,7 @@ def child_node(node: Node, step: str | int) -> Node | None:
 
 
 def key_place(node: Node, step: str | int) -> Place | None:
-    """Where the key (or list item) itself stands."""
+    """Returns the place of the key (or list item) itself."""
     if isinstance(node, Mapping):
         entry = node.entries.get(str(step))
         return None if entry is None else entry.place
@@ -79,7 +79,7 @@ def key_place(node: Node, step: str | int) -> Place | None:
 
 
 def find_node(root: Node, dotted: str) -> tuple[Path, Place]:
-    """The place of a dotted path, as near as the text comes to it.
+    """Returns the place of a dotted path, as near as the text comes to it.
 
     A scalar is pointed at itself, a block or list at its key. Steps that are no key of the block at hand
     are skipped (a default that is not written, a tag in between), so the nearest written ancestor answers.

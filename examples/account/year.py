@@ -1,5 +1,5 @@
-"""The worked example of docs/account.md: a year of a hospital's data set, three teams, one account. Nobody's records:
-all is drawn from a seed.
+"""The worked example of docs/how-to/account.md: a year of a hospital's data set, three teams, one account. Nobody's
+records: all is drawn from a seed.
 
     python examples/account/year.py FOLDER
 

@@ -1,4 +1,4 @@
-"""The synthetic data of docs/first-days.md, written into the folder where this is called:
+"""The synthetic data of docs/tutorials/first-days.md, written into the folder where this is called:
 
     python examples/first_days/make.py [hospital] [transactions] [images] [reviews]
 

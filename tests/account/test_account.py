@@ -128,7 +128,7 @@ def test_void_counts_nothing_and_needs_an_empty_ledger(account: DataAccount) -> 
     assert account.state().spent.is_nothing
     account.reserve("one", 2, PLAN, "recipe", nonce="b")
     account.settle("one", 2, HALF, final=False)
-    with pytest.raises(AccountRefused, match="has drawn noise, as account admissions was told"):
+    with pytest.raises(AccountRefused, match="has drawn noise, according to account admissions"):
         account.void("one", 2)
     account.settle("one", 2, PLAN, final=True)
     with pytest.raises(AccountRefused, match="can't be void"):
@@ -154,14 +154,14 @@ def test_the_cap_refuses_and_says_what_fits(account: DataAccount) -> None:
 def test_a_refused_attempt_leaves_the_reservation_as_it_was(account: DataAccount) -> None:
     account.reserve("one", 1, PLAN, "recipe", nonce="a")
     before = account.state()
-    with pytest.raises(AccountRefused, match="no room"):
+    with pytest.raises(AccountRefused, match="does not fit"):
         account.reserve("one", 2, (Charge(STEP, 100_000),), "recipe", nonce="b")
     assert account.state() == before
     account.settle("one", 1, HALF, final=True)
 
 
 def test_what_can_never_fit_is_refused_so(account: DataAccount) -> None:
-    with pytest.raises(AccountRefused, match="has no room for this run") as caught:
+    with pytest.raises(AccountRefused, match="this run does not fit into account") as caught:
         account.reserve("one", 1, (Charge(Gaussian(0.001), 1),), "recipe")
     assert "nothing more fits" in caught.value.remedy
     assert caught.value.affordable_share == 0
@@ -200,7 +200,7 @@ def test_settling_otherwise_or_another_attempt_is_refused(account: DataAccount) 
     with pytest.raises(AccountRefused, match="as its last: that is 1"):
         account.settle("one", 2, HALF, final=True)
     account.settle("one", 1, HALF, final=True)
-    with pytest.raises(AccountRefused, match="is settled in account admissions, otherwise"):
+    with pytest.raises(AccountRefused, match="is already settled in account admissions, with other values"):
         account.settle("one", 1, PLAN, final=True)
 
 
@@ -367,7 +367,7 @@ def test_a_settlement_names_one_release_and_a_later_one_replaces_it(account: Dat
     again = account.settle("a", 1, HALF, final=True, release=second)
     assert again.position == known.position + 1
     assert again.counted == known.counted == account.state().spent
-    with pytest.raises(AccountRefused, match="otherwise"):
+    with pytest.raises(AccountRefused, match="with other values"):
         account.settle("a", 1, PLAN, final=True, release=first)
     run = account.find_run("a")
     assert run is not None

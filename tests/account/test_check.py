@@ -196,7 +196,7 @@ def test_a_chain_written_anew_is_caught_by_a_head_alone(used: DataAccount) -> No
         used.verify(head)
     for name in ("e", "f", "g"):
         used.reserve(name, 1, LESS, name)
-    with pytest.raises(AccountInvalid, match=r"entry 7 is another one than on .*: the entries were written anew"):
+    with pytest.raises(AccountInvalid, match=r"entry 7 is not the one of .*: the entries were rewritten"):
         used.verify(head)
 
 

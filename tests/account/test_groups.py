@@ -74,9 +74,9 @@ def test_a_group_is_reserved_once_and_within_the_part_for_slots(account: DataAcc
     count = account.state().totals.count
     assert account.reserve_slots("year", [Charge(STEP, 100), Charge(STEP, 200)], 9e-6, "again").what == "3 × run"
     assert account.state().totals.count == count
-    with pytest.raises(AccountRefused, match="another group of slots of the name year"):
+    with pytest.raises(AccountRefused, match="already has a different group of slots named year"):
         account.reserve_slots("year", [Charge(STEP, 301)], 9e-6, "x")
-    with pytest.raises(AccountRefused, match="no room for this group"):
+    with pytest.raises(AccountRefused, match="this group does not fit"):
         account.reserve_slots("more", [Charge(STEP, 1)], 1e-7, "x")  # δ is used up
     with pytest.raises(NotInAccount, match="no fixed dominating pair"):
         account.reserve_slots("fixed", [Charge(FixedSizeGaussian(100, 10, 1.0), 1)], 1e-7, "x")

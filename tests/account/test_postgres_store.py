@@ -58,7 +58,7 @@ def test_the_same_rules_as_in_a_file(make: Callable[..., DataAccount]) -> None:
     assert settlement.counted == account.state().spent
     account.reserve("b", 1, CHARGES, "x")
     account.void("b", 1)
-    with pytest.raises(AccountRefused, match="has no room for this run"):
+    with pytest.raises(AccountRefused, match="this run does not fit into account"):
         account.reserve("c", 1, (Charge(Gaussian(20.0), 400),), "x")
     assert account.verify().totals == account.state().totals
     assert account.verify().totals.count == 5
@@ -176,7 +176,7 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(AccountUnavailable, match="can't be reached") as caught:
         open_account(f"postgresql:///x?host={tmp_path}&connect_timeout=1#a")
     assert f"dprecipe account test 'postgresql:///x?host={tmp_path}&connect_timeout=1#a'" in caught.value.remedy
-    assert "see that the server runs" in caught.value.remedy
+    assert "check that the server runs" in caught.value.remedy
 
 
 def test_a_fault_of_the_connection_has_a_remedy_of_its_own(database: str) -> None:

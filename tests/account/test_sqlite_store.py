@@ -55,7 +55,7 @@ def test_what_another_account_left_is_not_taken_for_the_new_ones(
 ) -> None:
     """A killed process leaves its log; with the file alone deleted, SQLite would bring the old account back."""
     (tmp_path / f"a.db{suffix}").write_bytes(b"")
-    with pytest.raises(UsageFault, match="left of an account"):
+    with pytest.raises(UsageFault, match="left over from an account"):
         SqliteStore(tmp_path / "a.db").create(facts, b"k" * 32)
     assert [path.name for path in tmp_path.iterdir()] == [f"a.db{suffix}"]
 

@@ -41,6 +41,7 @@ torch.set_num_threads(1)
 from disk import ERRORS, KILL, Disk, Fault  # noqa: E402
 
 import dprecipe  # noqa: E402
+from dprecipe.api import run  # noqa: E402
 from dprecipe.contract.plan import Plan  # noqa: E402
 from dprecipe.contract.table import mechanism_of  # noqa: E402
 from dprecipe.data.files import data_root  # noqa: E402
@@ -52,7 +53,6 @@ from dprecipe.planning.make import plan as make_plan  # noqa: E402
 from dprecipe.recipe.read import read_text  # noqa: E402
 from dprecipe.release import report  # noqa: E402, F401
 from dprecipe.training.run.runner import PythonInputs  # noqa: E402
-from dprecipe.training.run.start import run  # noqa: E402
 from recipes import recipes  # noqa: E402
 from tests.count_draws import count_noisy_sums  # noqa: E402
 

@@ -104,7 +104,7 @@ def test_show_tells_what_is_counted_and_what_is_left(place: str, capsys: pytest.
     assert left["runs_like_the_latest"] > 3
     for number in range(left["runs_like_the_latest"]):
         account.reserve(f"more{number}", 1, CHARGES, "x", claim=RunClaim(0.4, 1e-6))
-    with pytest.raises(Exception, match="no room"):
+    with pytest.raises(Exception, match="does not fit"):
         account.reserve("one-too-many", 1, CHARGES, "x", claim=RunClaim(0.4, 1e-6))
 
 
@@ -115,7 +115,7 @@ def test_the_gaussian_run_that_is_left_fits(place: str, capsys: pytest.CaptureFi
     epsilon = json.loads(capsys.readouterr().out)["left"]["epsilon_of_one_gaussian_run"]
     account = open_account(place)
     sigma = 1 / gdp.mu_for(epsilon, 1e-5)
-    with pytest.raises(Exception, match="no room"):
+    with pytest.raises(Exception, match="does not fit"):
         account.reserve("a", 1, (Charge(Gaussian(sigma * 0.99), 1),), "x", claim=RunClaim(0.4, 1e-6))
     account.reserve("a", 1, (Charge(Gaussian(sigma * 1.0001), 1),), "x", claim=RunClaim(0.4, 1e-6))
 
@@ -194,7 +194,7 @@ def test_a_head_shows_a_roll_back_and_is_not_replaced_by_an_older(place: str, tm
     assert head.read_bytes() == content
     open_account(place).settle("second", 1, CHARGES, final=True)
     commands.export(place, tmp_path / "statement.json", None, None)
-    with pytest.raises(AccountInvalid, match="is another one than on"):
+    with pytest.raises(AccountInvalid, match="is not the one of"):
         commands.verify(str(tmp_path / "statement.json"), head, None)
 
 
@@ -232,7 +232,7 @@ def test_a_server_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> N
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     with pytest.raises(AccountUnavailable, match="can't be reached") as caught:
         commands.test_connection(f"postgresql:///x?host={tmp_path}&connect_timeout=1#a")
-    assert "see that the server runs" in caught.value.remedy
+    assert "check that the server runs" in caught.value.remedy
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers there")

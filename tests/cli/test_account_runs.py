@@ -91,7 +91,7 @@ def test_what_reserve_refuses(recipe: Path) -> None:
         assert told.exit_code == 2, told.output
     told = CliRunner().invoke(app, ["account", "reserve", place, str(recipe), "--slots", "a", "--times", "9"])
     assert told.exit_code == 3
-    assert "no room for this group" in told.output
+    assert "this group does not fit" in told.output
     told = CliRunner().invoke(
         app, ["account", "plan", str(recipe), "--set", "budget.account=slots.db", "--set", "budget.slots=none"]
     )

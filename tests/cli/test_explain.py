@@ -9,7 +9,7 @@ import pytest
 from dprecipe.cli import explain, render
 from dprecipe.faults import Finding, RunFailed, UsageFault
 
-PAGES = sorted((Path(__file__).parents[2] / "docs" / "findings").glob("[A-Z][0-9]*.md"))
+PAGES = sorted((Path(__file__).parents[2] / "docs" / "reference" / "findings").glob("[A-Z][0-9]*.md"))
 
 
 def test_a_page_is_printed_whatever_the_case_of_its_code(capsys: pytest.CaptureFixture[str]) -> None:

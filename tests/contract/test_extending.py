@@ -48,13 +48,15 @@ def test_every_source_has_a_reader_tests_and_an_example(source: str) -> None:
     readers = {path.stem for path in (ROOT / "dprecipe" / "data" / "sources").glob("*.py")}
     (reader,) = {source, f"{source}_table"} & readers
     assert (ROOT / "tests" / "data" / "sources" / f"test_{reader}.py").is_file()
-    assert re.search(rf"`{source}`|source: {source}\b", read_text("docs/data.md"))
+    assert re.search(rf"`{source}`|source: {source}\b", read_text("docs/reference/data.md"))
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_model_is_explained_and_its_size_is_tested(kind: str) -> None:
-    assert f"`{kind}`" in read_text("docs/recipe.md") or f"kind: {kind}" in read_text("docs/recipe.md")
-    assert f"{kind}" in read_text("docs/models.md")
+    assert f"`{kind}`" in read_text("docs/reference/recipe.md") or f"kind: {kind}" in read_text(
+        "docs/reference/recipe.md"
+    )
+    assert f"{kind}" in read_text("docs/reference/models.md")
     tests = (path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "models").glob("test_*.py"))
     assert any(re.search(rf"""kind["']?[=:] ?["']?{kind}\b""", text) for text in tests)
 
@@ -66,7 +68,7 @@ def test_every_mechanism_has_tests_a_recipe_a_starter_and_a_page(kind: str) -> N
     recipes = [path.read_text(encoding="utf-8") for path in (ROOT / "recipes").rglob("*.yaml")]
     assert any(re.search(rf"^  kind: {kind}\b", text, re.MULTILINE) for text in recipes)
     page = read_text(f"dprecipe/mechanisms/{kind}/README.md")
-    (guide,) = set(re.findall(r"For users[^:]*:\s*\[docs/(\w+\.md)\]", page))
+    (guide,) = set(re.findall(r"For users[^:]*:\s*\[docs/([\w/-]+\.md)\]", page))
     assert f"kind: {kind}" in read_text(f"docs/{guide}")
     assert f"docs/{guide}" in read_text("README.md")
 
@@ -89,4 +91,4 @@ def test_every_noise_family_has_a_distribution_a_sampler_a_block_and_tests(famil
         "tests/privacy/box/test_moments.py",
     ):
         assert f'"{family}"' in read_text(name), name
-    assert family in read_text("docs/noise.md")
+    assert family in read_text("docs/explanation/noise.md")

@@ -46,7 +46,6 @@ SORTED = {
     "training/canaries/gradients.py: GradientCanaries.score": INTERNAL,
     "training/canaries/gradients.py: _probability_of": INTERNAL,
     "training/run/checkpoint.py: load": MACHINE,
-    "training/run/checkpoint.py: restore": MACHINE,
     "training/engine/compiled.py: Passes._prepare": REHEARSED,
     "training/engine/sharded_sum.py: plan_passes": "models in shards are our own, and have a plan",
     "training/engine/sharded_sum.py: sharded_clipped_sum": "adaptive clipping, Laplace noise: R307",

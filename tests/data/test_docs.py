@@ -1,4 +1,4 @@
-"""The examples of docs/data.md are recipes' data blocks without a finding, and every code has its page."""
+"""The examples of docs/reference/data.md are recipes' data blocks without a finding, and every code has its page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dprecipe.text.tree import Mapping, to_plain
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-EXAMPLES = BLOCK.findall((ROOT / "docs" / "data.md").read_text(encoding="utf-8"))
+EXAMPLES = BLOCK.findall((ROOT / "docs" / "reference" / "data.md").read_text(encoding="utf-8"))
 
 
 def test_there_are_examples() -> None:
@@ -38,5 +38,7 @@ def test_every_code_has_a_page() -> None:
         code for file in sources for code in re.findall(r'"([RP]\d{3})"', (ROOT / file).read_text(encoding="utf-8"))
     }
     assert len(codes) >= 20
-    missing = [code for code in sorted(codes) if not (ROOT / "docs" / "findings" / f"{code}.md").is_file()]
+    missing = [
+        code for code in sorted(codes) if not (ROOT / "docs" / "reference" / "findings" / f"{code}.md").is_file()
+    ]
     assert missing == []

@@ -17,7 +17,8 @@ def encoder_of(columns, steps) -> TableEncoder:
 
 
 def test_the_hash_is_the_same_everywhere_and_needs_no_vocabulary() -> None:
-    # By the definition in docs/data.md: the first 8 bytes of BLAKE2b-64 of the UTF-8 text, big-endian, mod buckets.
+    # By the definition in docs/reference/data.md: the first 8 bytes of BLAKE2b-64 of the UTF-8 text, big-endian, mod
+    # buckets.
     for token in ("", "spam", "Österreich", "日本"):
         digest = hashlib.blake2b(token.encode(), digest_size=8).hexdigest()
         assert hash_bucket(token, 1000) == int(digest, 16) % 1000

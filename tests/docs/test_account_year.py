@@ -1,4 +1,5 @@
-"""The worked example of docs/account.md: its table is what the year comes to, and what it shows is typed again."""
+"""The worked example of docs/how-to/account.md: its table is what the year comes to, and what it shows is typed
+again."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def load_year() -> ModuleType:
 
 
 def read_table() -> list[tuple[str, ...]]:
-    lines = read_section("docs/account.md", "A year of a hospital").splitlines()
+    lines = read_section("docs/how-to/account.md", "A year of a hospital").splitlines()
     rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines if line.startswith("| ")]
     return rows[2:]
 
@@ -36,8 +37,8 @@ def test_the_year_of_the_page_is_lived_again(tmp_path: Path, monkeypatch: pytest
     assert rows == read_table()
     assert (len(rows), sum("refused" in row[3] for row in rows)) == (12, 2)
     monkeypatch.chdir(tmp_path / "year")
-    said = type_again(read_section("docs/account.md", "A year of a hospital"))
-    for line in read_section("docs/account.md", "A year of a hospital").splitlines():
+    said = type_again(read_section("docs/how-to/account.md", "A year of a hospital"))
+    for line in read_section("docs/how-to/account.md", "A year of a hospital").splitlines():
         if line.startswith(("account admissions", "  counted", "  this run", "  2 runs")):
             assert line in said
 
@@ -45,5 +46,5 @@ def test_the_year_of_the_page_is_lived_again(tmp_path: Path, monkeypatch: pytest
 def test_its_recipes_and_its_policy_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLE)
     assert validate([Path("readmission.yaml"), Path("stay.yaml"), Path("triage.yaml")]) == 0
-    shown = read_section("docs/account.md", "A year of a hospital")
+    shown = read_section("docs/how-to/account.md", "A year of a hospital")
     assert (EXAMPLE / "dprecipe.policy.yaml").read_text(encoding="utf-8") in shown

@@ -1,4 +1,4 @@
-"""docs/certificate.md lists the checks of every certificate, as the code has them."""
+"""docs/reference/certificate.md lists the checks of every certificate, as the code has them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROW = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", re.MULTILINE)
 
 
 def test_the_page_lists_the_checks_that_certificates_have() -> None:
-    page = (ROOT / "docs" / "certificate.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "certificate.md").read_text(encoding="utf-8")
     section = page[page.index("### Checks") : page.index("### What each mechanism states")]
     listed = {name: (text, of) for name, text, of in ROW.findall(section)}
     by_kind = {kind: import_module(f"{mechanism.package}.certificate").CHECKS for kind, mechanism in MECHANISMS.items()}
@@ -30,6 +30,6 @@ def test_the_page_lists_the_checks_that_certificates_have() -> None:
 def test_the_page_names_every_version_that_verifies() -> None:
     from dprecipe.release.versions import KNOWN
 
-    page = (ROOT / "docs" / "certificate.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "certificate.md").read_text(encoding="utf-8")
     (so_far,) = re.findall(r"so far ([\d., ]+)\)", page)
     assert set(so_far.split(", ")) == KNOWN

@@ -1,4 +1,4 @@
-"""docs/contract.md shows the JSON that the commands write."""
+"""docs/reference/contract.md shows the JSON that the commands write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_the_example_of_a_plan_is_that_of_its_recipe() -> None:
-    page = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "contract.md").read_text(encoding="utf-8")
     (shown,) = (json.loads(text) for text in re.findall(r"```json\n(.*?)```", page, re.DOTALL) if "plan/v1" in text)
     plan = dprecipe.plan(dprecipe.load(ROOT / "recipes" / f"{shown['recipe']['name']}.yaml"))
     differences = list(_list_differences(shown, json.loads(json.dumps(plan.to_json()))))

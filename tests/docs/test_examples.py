@@ -21,25 +21,27 @@ from dprecipe.planning import rules
 from dprecipe.recipe.read import LoadedPublic, read_any
 
 ROOT = Path(__file__).parents[2]
-FINDINGS = ROOT / "docs" / "findings"
+FINDINGS = ROOT / "docs" / "reference" / "findings"
 DOCS = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*/*.md")]),
     FINDINGS / "README.md",
     *sorted((ROOT / "dprecipe").rglob("README.md")),
 ]
 PAGES = sorted(path for path in FINDINGS.glob("*.md") if path.name != "README.md")
+ROOTS = (".github", "docs", "examples", "tests")
+LINKED = sorted({*DOCS, *(path for name in ROOTS for path in (ROOT / name).rglob("*.md"))})
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXECUTED = (
     "README.md",
-    "docs/guide.md",
-    "docs/own-data.md",
-    "docs/using.md",
-    "docs/dpsgd.md",
-    "docs/models.md",
-    "docs/imbalance.md",
-    "docs/several.md",
+    "docs/tutorials/guide.md",
+    "docs/tutorials/own-data.md",
+    "docs/how-to/using.md",
+    "docs/explanation/dpsgd.md",
+    "docs/reference/models.md",
+    "docs/how-to/imbalance.md",
+    "docs/how-to/several.md",
 )
 LONG = tuple(name for name in EXECUTED if name != "README.md")
 """Documents whose examples take seconds, or a minute."""
@@ -166,7 +168,7 @@ def make_slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("path", [*DOCS, *PAGES], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", LINKED, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_resolve(path: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", read_unfenced(path)):
         if "://" in target:
@@ -202,7 +204,7 @@ def list_properties(schema: Any) -> Iterator[str]:
 
 def test_every_key_of_a_recipe_is_explained() -> None:
     schema = json.loads((ROOT / "schemas" / "recipe.schema.json").read_text(encoding="utf-8"))
-    code = " ".join(re.findall(r"`([^`]+)`", read_unfenced(ROOT / "docs" / "recipe.md")))
+    code = " ".join(re.findall(r"`([^`]+)`", read_unfenced(ROOT / "docs" / "reference" / "recipe.md")))
     keys = set(list_properties(schema))
     assert len(keys) > 60
     assert keys - set(re.findall(r"\w+", code)) == set()

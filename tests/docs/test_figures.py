@@ -20,7 +20,7 @@ from dprecipe.recipe.read import read, read_text
 from dprecipe.text.dump import dump
 
 ROOT = Path(__file__).parents[2]
-DPSGD = (ROOT / "docs" / "dpsgd.md").read_text("utf-8")
+DPSGD = (ROOT / "docs" / "explanation" / "dpsgd.md").read_text("utf-8")
 
 
 def compute_price(sampling: str, relation: str) -> float:
@@ -63,7 +63,9 @@ def test_the_parameters_that_a_recipes_comment_counts() -> None:
 
 def list_sanitising_blocks() -> list[str]:
     """The mechanism blocks of the documents that publish a sanitised cost and say all that it takes."""
-    texts = "".join((ROOT / "docs" / name).read_text("utf-8") for name in ("recipe.md", "pate.md"))
+    texts = "".join(
+        (ROOT / "docs" / name).read_text("utf-8") for name in ("reference/recipe.md", "explanation/pate.md")
+    )
     fences = re.findall(r"^```yaml\n(.*?)^```$", texts, re.MULTILINE | re.DOTALL)
     return [text for text in fences if "sanitize:" in text and text.startswith("mechanism:")]
 
@@ -98,6 +100,6 @@ def test_sanitising_as_the_documents_show_it_pays() -> None:
     assert forecast.own is not None
     published = forecast.own.published.epsilon
     assert published < forecast.unpublished < forecast.worst_case
-    page = (ROOT / "docs" / "pate.md").read_text("utf-8")
+    page = (ROOT / "docs" / "explanation" / "pate.md").read_text("utf-8")
     assert f"ε = {forecast.worst_case:.2f} for\neveryone" in page
     assert f"about {published:.2f} at" in page

@@ -1,4 +1,5 @@
-"""What the README and docs/first-days.md show is typed again: each command of a transcript, on synthetic data."""
+"""What the README and docs/tutorials/first-days.md show is typed again: each command of a transcript, on synthetic
+data."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def test_a_first_day(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("DPRECIPE_DATA", raising=False)
     name = DAYS[title]
     load_maker().MAKERS[name](tmp_path, **({"rows": ROWS[name]} if name in ROWS else {}))
-    section = read_section("docs/first-days.md", title)
+    section = read_section("docs/tutorials/first-days.md", title)
     if name in ROWS:  # made of fewer rows, not every account has one
         accounts = count_accounts(tmp_path / "transactions")
         section = section.replace("size: 20000", f"size: {accounts}").replace("batch_size: 1024", "batch_size: 256")
@@ -101,5 +102,6 @@ def test_from_a_csv_to_a_verified_release(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_each_day_of_the_page_is_typed_again() -> None:
-    titles = re.findall(r"^## (.*)$", (ROOT / "docs" / "first-days.md").read_text("utf-8"), re.MULTILINE)
-    assert [title for title in titles if title not in DAYS] == ["A DataFrame"]  # docs/own-data.md, which runs itself
+    titles = re.findall(r"^## (.*)$", (ROOT / "docs" / "tutorials" / "first-days.md").read_text("utf-8"), re.MULTILINE)
+    # docs/tutorials/own-data.md, which runs itself
+    assert [title for title in titles if title not in DAYS] == ["A DataFrame"]

@@ -1,11 +1,11 @@
-"""docs/glossary.md: every term once, in order, with a meaning and a source that the page lists."""
+"""docs/reference/glossary.md: every term once, in order, with a meaning and a source that the page lists."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| \*\*(.+?)\*\* \|\s*(.*?)\s*\| (.+?) \| (.+?) \|$", PAGE, re.MULTILINE)
 
 

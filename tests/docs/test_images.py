@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 
 @pytest.fixture(scope="module")

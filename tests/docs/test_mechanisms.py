@@ -72,5 +72,7 @@ def test_pages_of_mechanisms_stay_out_of_the_wheel() -> None:
 def test_the_page_of_the_architecture_lists_every_kind_of_event() -> None:
     from dprecipe.privacy.event_kinds import event_kinds
 
-    listed = find_section(read_text(ROOT / "docs" / "architecture.md"), "Events").partition("| event | what it is |")[2]
+    listed = find_section(read_text(ROOT / "docs" / "explanation" / "architecture.md"), "Events").partition(
+        "| event | what it is |"
+    )[2]
     assert set(re.findall(r"^\| `(\w+)` \|", listed, re.MULTILINE)) == set(event_kinds())

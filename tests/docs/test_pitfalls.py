@@ -1,4 +1,4 @@
-"""docs/pitfalls.md lists every trap of DP-SGD, each with a test."""
+"""docs/project/pitfalls.md lists every trap of DP-SGD, each with a test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
 def test_every_trap_is_listed_once_with_tests() -> None:
-    text = (ROOT / "docs" / "pitfalls.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "project" / "pitfalls.md").read_text(encoding="utf-8")
     parts = re.split(r"^### T(\d+): ", text, flags=re.MULTILINE)[1:]
     numbers = [int(number) for number in parts[::2]]
     assert sorted(numbers) == sorted(TRAPS)

@@ -14,7 +14,9 @@ from dprecipe.recipe.read import read
 
 ROOT = Path(__file__).parents[2]
 PAPERS = ROOT / "recipes" / "papers"
-PAGES = {path.stem: path.read_text("utf-8") for path in sorted((ROOT / "docs" / "reproduction").glob("*.md"))}
+PAGES = {
+    path.stem: path.read_text("utf-8") for path in sorted((ROOT / "docs" / "project" / "reproduction").glob("*.md"))
+}
 ROW = re.compile(r"^\| `([\w.-]+)` \|(?: `([^`]+)`)? \|.*\| (\d+\.\d+) \|$", re.MULTILINE)
 ROWS = [row for text in PAGES.values() for row in ROW.findall(text)]
 """Recipe, what is set in it, and ε: of the tables whose last column is "ε here"."""

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import Interrupted, RunFailed
@@ -25,7 +26,7 @@ from dprecipe.models.schema import Lora
 from dprecipe.privacy.ledger import read
 from dprecipe.training.program import records
 from dprecipe.training.program.records import Store, UnitRowsBatch
-from dprecipe.training.run.start import rehearse, run
+from dprecipe.training.run.start import rehearse
 from dprecipe.training.steps import noisy_steps
 
 pytestmark = pytest.mark.gpu

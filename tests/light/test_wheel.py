@@ -20,9 +20,11 @@ def read_wheel(path: Path) -> dict[str, bytes]:
 
 def test_the_wheel_holds_the_package_and_the_pages_of_findings(built: Built) -> None:
     listed = subprocess.run(
-        ["git", "ls-files", "dprecipe", "docs/findings"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "dprecipe", "docs/reference/findings"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
-    pages = {name.replace("docs/findings/", "dprecipe/findings/") for name in listed if name.startswith("docs/")}
+    pages = {
+        name.replace("docs/reference/findings/", "dprecipe/findings/") for name in listed if name.startswith("docs/")
+    }
     package = {name for name in listed if name.startswith("dprecipe/")}
     package -= {name for name in package if name.startswith("dprecipe/mechanisms/") and name.endswith("README.md")}
     files = {name: content for name, content in read_wheel(built.wheel).items() if ".dist-info/" not in name}

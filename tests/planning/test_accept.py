@@ -45,7 +45,11 @@ def test_the_table_is_every_warning_about_a_recipe() -> None:
 
 
 def test_the_page_lists_the_table() -> None:
-    page = (PACKAGE.parent / "docs" / "findings" / "README.md").read_text("utf-8").partition("## Accepted warnings")[2]
+    page = (
+        (PACKAGE.parent / "docs" / "reference" / "findings" / "README.md")
+        .read_text("utf-8")
+        .partition("## Accepted warnings")[2]
+    )
     assert re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE) == list(accept.WARNINGS.items())
 
 

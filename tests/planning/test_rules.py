@@ -65,7 +65,7 @@ def test_every_code_of_the_rules_is_shown_and_has_a_page() -> None:
     assert len(used) >= 30
     # These need the plan: tests/mechanisms/dpsgd/test_account.py, tests/planning/test_accounts.py
     assert used - {"P107", "P204"} <= shown
-    assert all((ROOT / "docs" / "findings" / f"{code}.md").exists() for code in used)
+    assert all((ROOT / "docs" / "reference" / "findings" / f"{code}.md").exists() for code in used)
     assert len(CASES) == len(list(FOLDER.glob("*.out"))) >= 60
 
 

@@ -130,7 +130,7 @@ def test_a_run_is_refused_before_there_is_a_folder(recipe: Path, tmp_path: Path)
     assert result.exit_code == 3
     assert "error[Q101]" in result.stderr
     assert not (tmp_path / "out").exists()
-    from dprecipe.training.run.start import run
+    from dprecipe.api import run
 
     with pytest.raises(PlanRefused, match="Q101"):  # also of a plan that was made without asking
         run(make_plan(read(recipe)), tmp_path / "out")
@@ -229,7 +229,7 @@ def test_the_key_that_was_checked_is_the_signer(verified: Verified, tmp_path: Pa
     file.write_text(rule, encoding="utf-8")
     hold_certificate(verified, file, tmp_path / "public.pem")
     file.write_text(rule.replace(office, "0" * 64), encoding="utf-8")
-    with pytest.raises(CertificateInvalid, match="none of those that have to sign"):
+    with pytest.raises(CertificateInvalid, match="not one of those that have to sign"):
         hold_certificate(verified, file, tmp_path / "public.pem")
 
 
@@ -265,7 +265,7 @@ def test_a_run_under_a_policy_ends_in_a_certificate_that_keeps_to_it(
     run = dprecipe.run(dprecipe.plan(dprecipe.load(recipe)), tmp_path / "out")
     verified = verify(run.release, tmp_path / "public.pem")
     kept = hold_certificate(verified, tmp_path / POLICY_FILE, tmp_path / "public.pem")
-    assert "the run was held against the same text" in kept
+    assert "the run was checked against the same text" in kept
     with pytest.raises(CertificateInvalid, match="Q107"):  # a signature that nobody checked is none
         hold_certificate(verified, tmp_path / POLICY_FILE)
     (tmp_path / POLICY_FILE).write_text(policy.replace("2.0", "1.0"), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""docs/policy.md shows policies that are right, and every key of a rule."""
+"""docs/how-to/policy.md shows policies that are right, and every key of a rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_examples_are_right() -> None:
-    page = (DOCS / "policy.md").read_text(encoding="utf-8")
+    page = (DOCS / "how-to" / "policy.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```yaml\n(policy:.*?)^```$", page, re.MULTILINE | re.DOTALL)
     policy = read_policy_text(example).policy
     assert len(policy.rules) == 3
@@ -22,7 +22,7 @@ def test_the_examples_are_right() -> None:
 
 
 def test_the_examples_of_the_findings_are_right() -> None:
-    pages = sorted((DOCS / "findings").glob("Q*.md"))
+    pages = sorted((DOCS / "reference" / "findings").glob("Q*.md"))
     assert len(pages) == 15
     for page in pages:
         (example,) = re.findall(r"^```yaml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

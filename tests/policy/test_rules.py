@@ -107,7 +107,7 @@ def test_what_is_allowed_is_left_alone(rule: str, facts: GovernedFacts) -> None:
 def test_every_code_is_shown_and_has_a_page() -> None:
     assert VIOLATED.keys() | {"Q107", "Q114", "Q115"} == POLICY_CODES.keys()
     for code, title in POLICY_CODES.items():
-        page = (ROOT / "docs" / "findings" / f"{code}.md").read_text(encoding="utf-8")
+        page = (ROOT / "docs" / "reference" / "findings" / f"{code}.md").read_text(encoding="utf-8")
         assert page.startswith(f"# {code}: {title}\n")
         assert "\n## Example\n" in page
         assert "\n## Remedy\n" in page

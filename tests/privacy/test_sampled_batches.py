@@ -164,7 +164,8 @@ def test_blanking_out_a_unit_in_its_place(
 
 
 def test_a_record_that_moves_in_costs_more_than_one_that_leaves() -> None:
-    """The attack of docs/findings/P119.md: record 2 leaves, record 3 comes into [0, 3); add-or-remove is no bound."""
+    """The attack of docs/reference/findings/P119.md: record 2 leaves, record 3 comes into
+    [0, 3); add-or-remove is no bound."""
     used, after = sums((1, 1, 1), independent(3, 0.5)), sums((1, 1, -1), independent(3, 0.5))
     event = PoissonGaussian(0.5, 1.0)
     assert hockey_stick(used, after, 1.0, 1.0) > claimed(event, ADD, 1.0) + 0.02

@@ -69,7 +69,7 @@ def test_every_code_is_shown_and_no_unknown_one() -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_every_code_has_a_page(code: str) -> None:
-    page = (ROOT / "docs" / "findings" / f"{code}.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "findings" / f"{code}.md").read_text("utf-8")
     assert page.startswith(f"# {code}: {CODES[code]}\n")
     assert "\n## Example\n" in page
     assert "\n## Remedy\n" in page

@@ -129,7 +129,8 @@ def test_the_mechanisms_that_the_documents_show_are_read() -> None:
     before, after = FINE[: FINE.index("mechanism:")], FINE[FINE.index("budget:") :]
     rest = "mechanism:\n  kind: encoded\n  codebook: {source: gaussian}\n  sampling: {scheme: full_batch}\n"
     documents = Path(__file__).parents[2] / "docs"
-    text = "".join((documents / name).read_text("utf-8") for name in ("recipe.md", "encoding.md", "pate.md"))
+    names = ("reference/recipe.md", "explanation/encoding.md", "explanation/pate.md")
+    text = "".join((documents / name).read_text("utf-8") for name in names)
     fences = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     shown = [fence for fence in fences if fence.startswith("mechanism:")]
     shown += [rest + indent(fence, "  ") for fence in fences if fence.startswith("noise:")]

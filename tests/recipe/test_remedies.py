@@ -151,7 +151,7 @@ def test_a_file_of_another_encoding_is_repaired_by_saving_it_as_utf8(tmp_path: P
     assert {finding.code for finding in caught.value.findings} <= {"R109"}
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "mistakes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "project" / "mistakes.md"
 HEAD = """# Mistakes, their findings and remedies
 
 What `validate` reports for mistakes in recipes, generated from the tests: the line with the mistake, the position and

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.cli.run import run as run_command
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import BudgetSpent, CertificateInvalid, UsageFault
@@ -25,7 +26,6 @@ from dprecipe.recipe.read import read as read_recipe
 from dprecipe.release.no_model import SENTENCE, find_impossible_end, holds_again
 from dprecipe.release.schema import Statement
 from dprecipe.release.untrusted import to_bytes
-from dprecipe.training.run.start import run
 from tests.recipe_texts import DIGITS, DPSGD, PNSGD, STANDARDIZED
 
 LOST = f"recipe: dprecipe/v1\nname: lost\n{DIGITS}{STANDARDIZED}"
@@ -258,7 +258,7 @@ from pathlib import Path
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
 from dprecipe.training.run import stages
-from dprecipe.training.run.start import run
+from dprecipe.api import run
 stages.release_stage = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 run(plan(read(Path(sys.argv[1]))), sys.argv[2])
 """

@@ -1,4 +1,4 @@
-"""What released constants make of a record: maps of one record each, so that they cost nothing.
+"""Application of released constants: maps of one record each, so that they cost nothing.
 
 Neighbouring data sets stay neighbouring after them, and the sensitivities of later steps are unchanged.
 """

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnBounds:
-    """Of F features (of images: channels), int64 (F,), finite bounds low < high, float64 (F,)."""
+    """Finite bounds low < high, float64 (F,), of F features (of images: channels), int64 (F,)."""
 
     features: NDArray[np.int64]
     low: NDArray[np.float64]

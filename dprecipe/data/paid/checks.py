@@ -1,4 +1,4 @@
-"""What a paid step says about itself, and about the features before it. No data is read.
+"""Checks of what a paid step states about itself and about the features before it. No data is read.
 
 Each takes the step as `PlacedStep` has it: at its place in the list, with the shape of the features by then.
 """
@@ -39,7 +39,7 @@ class PlacedStep:
 
 
 def check_paid_step(data: Data, index: int, shape: tuple[int, ...], path: str) -> Iterator[Finding]:
-    """R223 to R226 of step `index`, a paid one whose columns of text are known."""
+    """Checks R223 to R226 of step `index`, a paid one whose columns of text are known."""
     step = data.preprocess[index].operation
     if isinstance(step, PaidStep):
         placed = PlacedStep(step, path, data.preprocess[:index], shape, data.train.table_columns)
@@ -66,7 +66,7 @@ def _counts(placed: PlacedStep) -> Iterator[Finding]:
 
 
 def _columns(placed: PlacedStep) -> Iterator[Finding]:
-    """Named columns are numbers of the table, as it has them."""
+    """Checks that named columns are numbers of the table, as it has them."""
     step = placed.step
     if not isinstance(step, DpQuantiles | DpStandardize) or step.columns == "all":
         return

@@ -1,7 +1,7 @@
-"""What paid steps release: public constants, as a release and a certificate hold them.
+"""Public constants that paid steps release, as a release and a certificate hold them.
 
 They are read back from files that a stranger may have written. `parse_constants` accepts finite numbers of the
-declared kinds within their bounds, and nothing else (`paid.fit` holds them against the recipe).
+declared kinds within their bounds, and nothing else (`paid.fit` compares them with the recipe).
 `dump_constants` writes one way for each value, so that a digest names it.
 """
 
@@ -47,7 +47,7 @@ def _rising(places: tuple[int, ...]) -> None:
 
 
 class QuantileConstants(PublicConstants):
-    """Of `dp_quantiles`: each feature and the interval that it is clipped to."""
+    """Constants of `dp_quantiles`: each feature and the interval that it is clipped to."""
 
     kind: Literal["dp_quantiles"] = "dp_quantiles"
     features: Places
@@ -64,7 +64,7 @@ class QuantileConstants(PublicConstants):
 
 
 class MomentConstants(PublicConstants):
-    """Of `dp_standardize`: each feature (of images: channel), its bounds, mean and standard deviation."""
+    """Constants of `dp_standardize`: each feature (of images: channel), its bounds, mean and standard deviation."""
 
     kind: Literal["dp_standardize"] = "dp_standardize"
     features: Places
@@ -86,7 +86,7 @@ class MomentConstants(PublicConstants):
 
 
 class ProjectionConstants(PublicConstants):
-    """Of `dp_pca`: an orthonormal basis, (features, components) float32 in rows, little-endian in base 64.
+    """Constants of `dp_pca`: an orthonormal basis, (features, components) float32 in rows, little-endian in base 64.
 
     Its last columns are zero where `explained` chose fewer. `eigenvalues` are the noisy ones, a unit's share each, and
     `noise_edge` is about the largest that noise alone has.
@@ -130,12 +130,12 @@ class ProjectionConstants(PublicConstants):
 
     @staticmethod
     def pack(basis: NDArray[np.float64]) -> str:
-        """A basis as `basis` holds it."""
+        """Returns a basis as `basis` holds it."""
         return base64.b64encode(np.ascontiguousarray(basis, "<f4").tobytes()).decode()
 
 
 class ItemConstants(PublicConstants):
-    """Of `dp_categories` and `dp_vocabulary`: for each column the released items, in the order of their UTF-8."""
+    """Constants of `dp_categories` and `dp_vocabulary`: for each column the released items, in UTF-8 order."""
 
     kind: Literal["dp_categories", "dp_vocabulary"]
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH)]
@@ -159,7 +159,7 @@ class ItemConstants(PublicConstants):
 
 
 class CountConstants(PublicConstants):
-    """Of `dp_count`: the noisy number of units; it may be below 0."""
+    """Constant of `dp_count`: the noisy number of units; it may be below 0."""
 
     kind: Literal["dp_count"] = "dp_count"
     units: Number
@@ -167,12 +167,12 @@ class CountConstants(PublicConstants):
 
 StageConstants = QuantileConstants | MomentConstants | ProjectionConstants | ItemConstants | CountConstants
 AnyConstants = Annotated[StageConstants, Field(discriminator="kind")]
-"""As a field of a document."""
+"""Constants of any paid step, as a field of a document."""
 _PARSER: TypeAdapter[StageConstants] = TypeAdapter(AnyConstants)
 
 
 def dump_constants(constants: StageConstants) -> dict[str, Any]:
-    """As JSON types, in the order of the fields."""
+    """Dumps constants as JSON types, in the order of the fields."""
     return constants.model_dump(mode="json")
 
 

@@ -29,11 +29,11 @@ from dprecipe.data.preprocess import Floats
 ROW_BITS = 18
 BITS = 2 * ROW_BITS
 _MARGIN = 1 - 2.0**-30
-"""For the rounding of norms, before rows are rounded towards 0."""
+"""Margin for the rounding of norms, before rows are rounded towards 0."""
 
 
 def sum_covariance(read: ReadRows, rows: UnitRows, row_norm: float) -> NDArray[np.int64]:
-    """Σ A in units of 2^-36, exact, int64 (D, D), symmetric. `read` gives vectors (B, D).
+    """Returns Σ A in units of 2^-36, exact, int64 (D, D), symmetric. `read` gives vectors (B, D).
 
     A row with a feature that is not finite contributes nothing; a zero row nothing; no unit at all: zeros.
     """
@@ -64,7 +64,7 @@ def round_rows(x: Floats, sizes: NDArray[np.int64], row_norm: float) -> NDArray[
 def top_components(
     noisy: NDArray[np.float64], components: int, explained: float | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The leading eigenvectors of a noisy symmetric matrix, (D, components), and their eigenvalues, falling.
+    """Returns the leading eigenvectors of a noisy symmetric matrix, (D, components), and their eigenvalues, falling.
 
     With `explained`, as few as have this share of the sum of the positive eigenvalues, and zero columns for the others.
     Each vector's largest entry is positive. Public numbers of public numbers.
@@ -82,6 +82,7 @@ def top_components(
 
 
 def noise_edge(features: int, scale: float) -> float:
-    """About the largest eigenvalue of the noise alone: what is below is noise. `scale`: its standard deviation on the
-    diagonal, 1/√2 of that off it (Wigner's semicircle)."""
+    """Estimates the largest eigenvalue of the noise alone: what is below is noise. `scale`: its standard deviation
+    on the diagonal, 1/√2 of that off it (Wigner's semicircle).
+    """
     return scale * math.sqrt(2.0 * features)

@@ -1,6 +1,6 @@
-"""Whether constants are of a form that a recipe's paid step releases: what a stranger's file is held against.
+"""Checks that constants have the form that a recipe's paid step releases: a stranger's file must pass them.
 
-That they came out of the private records with the claimed noise, nobody can see from them.
+The constants do not show whether they came from the private records with the claimed noise.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dprecipe.privacy.stages.events import PartitionSelection
 def find_misfit(
     data: Data, index: int, charges: Sequence[Charge], constants: StageConstants, earlier: Sequence[StageConstants]
 ) -> str | None:
-    """Why constants can't be what step `index` released under `charges`, after `earlier`; None: they can.
+    """Explains why constants can't be what step `index` released under `charges`, after `earlier`; None: they can.
 
     A recipe without findings is assumed; of `constants` what `parse_constants` checks.
     """
@@ -73,8 +73,9 @@ def find_misfit(
 
 
 def find_wrong_shape(step: PaidStep, shape: tuple[int, ...], constants: StageConstants) -> str | None:
-    """Why constants can't be applied to features of this shape; None: they can. `find_misfit` asks for more, and for
-    the recipe."""
+    """Explains why constants can't be applied to features of this shape; None: they can. `find_misfit` asks for more,
+    and for the recipe.
+    """
     match step, constants:
         case DpQuantiles(), QuantileConstants(features=features):
             return None if features[-1] < shape[0] else "a feature that records don't have"

@@ -5,7 +5,7 @@ the item and of the unit's own set of items: a function of that unit and of a se
 so that no unit moves what another contributes. Counts of the items that occur get Gaussian noise, and those of at
 least the threshold are released, in the order of their text. An item that no unit has is no candidate.
 
-Let two neighbours differ in a unit of j items that nobody else has: those are released with probability
+Let two neighbours differ in a unit of j items that no other unit has: those are released with probability
 1 − p^j, p = Φ((τ − 1)/σ), and on the rest counts move by √(k − j) at most. What that costs is decided in
 `dprecipe.privacy` over all j. As it may be, the counts' L2 distance is at most √k, and √(2k) under replace-one.
 
@@ -33,12 +33,12 @@ Item = tuple[int, str]
 
 
 def items_of_value(text: str) -> tuple[str, ...]:
-    """A category's value as an item; an empty one, and one that is too long or no Unicode text, is none."""
+    """Returns a category's value as an item; an empty one, and one that is too long or no Unicode text, is none."""
     return (text,) if text and _can_be_released(text) else ()
 
 
 def items_of_words(text: str) -> tuple[str, ...]:
-    """The lower-cased words of a text, in order, each as often as it occurs."""
+    """Returns the lower-cased words of a text, in order, each as often as it occurs."""
     return tuple(word for word in WORD.findall(text.lower()) if _can_be_released(word))
 
 
@@ -49,13 +49,13 @@ def _can_be_released(text: str) -> bool:
 def count_items(
     columns: Sequence[Sequence[Iterable[str]]], rows: UnitRows, max_items: int, key: bytes
 ) -> dict[Item, int]:
-    """How many units contribute each item, by the order of columns and texts: every count is at least 1.
+    """Counts the units that contribute each item, in the order of columns and texts: every count is at least 1.
 
     `columns`: for each column the items of each row, (N,). `max_items`: of one unit in one column, over all of its
     rows.
 
-    Guarantees: a unit adds 1 to at most k = `max_items` times columns counts, and to which depends on its own rows and
-    the key alone.
+    Guarantees: a unit adds 1 to at most k = `max_items` · columns counts, and the choice of these depends on its own
+    rows and the key alone.
     """
     counts: Counter[Item] = Counter()
     for column, items in enumerate(columns):
@@ -67,7 +67,7 @@ def count_items(
 
 
 def choose_items(own: set[Item], max_items: int, key: bytes) -> list[Item]:
-    """At most `max_items` of one unit's items, evenly by a keyed hash; all of them where they are no more."""
+    """Returns at most `max_items` of one unit's items, evenly by a keyed hash; all of them where they are no more."""
     if len(own) <= max_items:
         return list(own)
     texts = sorted(_text(item) for item in own)
@@ -83,5 +83,5 @@ def _text(item: Item) -> bytes:
 
 
 def whole_counts(counts: dict[Item, int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The counts in units of 2^-24, int64 (V,), in their order."""
+    """Returns the counts in units of 2^-24, int64 (V,), in their order."""
     return np.fromiter((count << COUNT_BITS for count in counts.values()), np.int64, len(counts))

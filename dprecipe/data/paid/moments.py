@@ -40,14 +40,14 @@ MAX_GROWTH = 100.0
 
 
 def second_moment_weight(relation: Neighbouring) -> float:
-    """λ: the largest weight of the second moment that costs nothing."""
+    """Returns λ: the largest weight of the second moment that costs nothing."""
     return FREE_WEIGHT if relation is Neighbouring.REPLACE_ONE else 1.0
 
 
 def sum_moments(read: ReadRows, rows: UnitRows, bounds: ColumnBounds) -> NDArray[np.int64]:
-    """S1 and S2 in units of 2^-30, exact, int64 (2, F).
+    """Returns S1 and S2 in units of 2^-30, exact, int64 (2, F).
 
-    `read` gives rows as vectors (B, D) or images (B, C, H, W), of which `bounds.features` are columns or channels.
+    `read` gives rows as vectors (B, D) or images (B, C, H, W); `bounds.features` are their columns or channels.
 
     | case | contributes |
     |---|---|
@@ -62,7 +62,7 @@ def sum_moments(read: ReadRows, rows: UnitRows, bounds: ColumnBounds) -> NDArray
 
 
 def _points(x: Floats, part: UnitRows, bounds: ColumnBounds) -> NDArray[np.int64]:
-    """What each unit contributes, (2, U, F), within R exactly."""
+    """Returns what each unit contributes, (2, U, F), within R exactly."""
     finite = finite_rows(x)
     with np.errstate(over="ignore", invalid="ignore"):
         columns = x.reshape(len(x), x.shape[1], -1)[:, bounds.features].astype(np.float64)  # (B, F, pixels)
@@ -81,7 +81,7 @@ def _points(x: Floats, part: UnitRows, bounds: ColumnBounds) -> NDArray[np.int64
 def estimate_scale(
     noisy: NDArray[np.float64], units: float, bounds: ColumnBounds
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation, (F,) each, of noisy S1 and S2 (2, F): public numbers of public numbers.
+    """Returns mean and standard deviation, (F,) each, of noisy S1 and S2 (2, F): public numbers of public numbers.
 
     `units`: a *public* number of units: the declared size, or a released count; never the true one where that is
     protected. Below 1 it counts as 1. Means lie within the bounds and standard deviations from h/100 to h, h being half

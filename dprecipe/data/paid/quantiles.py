@@ -57,7 +57,7 @@ class Ranks:
 
 
 def rank_values(values: NDArray[np.float32], rows: UnitRows, low: float, high: float) -> Ranks:
-    """The values (N,) of one column, in the rows' own numbering, by units of weight 1.
+    """Returns the values (N,) of one column, in the rows' own numbering, by units of weight 1.
 
     A value outside the bounds counts as the nearer one. A row whose value is not finite has no weight. Memory is that
     of a part and of a few arrays like the result.
@@ -81,7 +81,7 @@ def _rank_part(ordered: NDArray[np.float64], part: UnitRows, low: float, high: f
 
 
 def _merge_ranks(parts: Sequence[Ranks]) -> Ranks:
-    """One weight for each cell: the sum of its weights, exactly."""
+    """Returns one weight for each cell: the sum of its weights, exactly."""
     cells = np.concatenate([part.cells for part in parts])
     weights = np.concatenate([part.weights for part in parts])
     order = np.argsort(cells, kind="stable")
@@ -115,13 +115,13 @@ class Intervals:
         return len(self.first)
 
     def lengths(self, part: slice) -> NDArray[np.int64]:
-        """How many candidates intervals have."""
+        """Returns the number of candidates of each interval."""
         start, stop, _ = part.indices(len(self))
         end = [(1 << GRID_BITS) + 1] if stop == len(self) else self.first[stop : stop + 1]
         return np.diff(self.first[start:stop], append=end)
 
     def weights(self, part: slice) -> list[int]:
-        """The whole weights of intervals."""
+        """Returns the whole weights of intervals."""
         scores = self._scores[part] - self._best
         exponents = np.minimum(scores * (_MARGIN * self._rank_weight * 2.0**-WEIGHT_BITS), FARTHEST)
         mantissa, power = np.frexp(np.exp(-np.maximum(exponents, 0.0)))
@@ -132,18 +132,18 @@ class Intervals:
         ]
 
     def blocks(self) -> list[slice]:
-        """All intervals, some at a time."""
+        """Returns all intervals, some at a time."""
         return [slice(start, min(start + BLOCK, len(self))) for start in range(0, len(self), BLOCK)]
 
 
 def interval_weights(ranks: Ranks, level: float, rank_weight: float) -> tuple[list[int], list[int]]:
-    """The first candidate of each interval, and its whole weight; intervals are in order and cover the grid."""
+    """Returns the first candidate of each interval, and its whole weight; intervals are in order and cover the grid."""
     intervals = Intervals(ranks, level, rank_weight)
     return intervals.first.tolist(), intervals.weights(slice(0, len(intervals)))
 
 
 def draw_quantile(ranks: Ranks, level: float, rank_weight: float, low: float, high: float, stream: Stream) -> float:
-    """A candidate of [low, high], by the exponential mechanism with β = `rank_weight`.
+    """Returns a candidate of [low, high], by the exponential mechanism with β = `rank_weight`.
 
     No value at all: any candidate, evenly.
     """
@@ -162,7 +162,7 @@ def draw_quantile(ranks: Ranks, level: float, rank_weight: float, low: float, hi
 
 
 def draw_below(bound: int, stream: Stream) -> int:
-    """A uniform whole number in [0, bound), without any bias: what is too large is drawn again."""
+    """Returns a uniform whole number in [0, bound), without any bias: what is too large is drawn again."""
     if bound < 1:
         raise ValueError(f"expected a bound from 1 on, got {bound}")
     bits = (bound - 1).bit_length()

@@ -1,6 +1,6 @@
 """The one place where paid steps add noise: a statistic of private records to public constants.
 
-Whoever calls has the release's event in the ledger before, and calls once: a second call is a second release. Scales
+The caller enters the release's event in the ledger first, and calls once: a second call is a second release. Scales
 of noise are those of the event. Each function draws from a secret stream of its own, and what it returns is a function
 of the statistic with its noise and of public numbers. A unit's rows that are not finite, or out of bounds, move a
 statistic no further than others.
@@ -42,7 +42,7 @@ NARROWEST = 2.0**-20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateRows:
-    """What a paid step reads.
+    """Rows, features and texts that a paid step reads.
 
     `read` gives features as they are after the steps before it, `rows` the rows of each unit, and `texts` the values
     (N,) of the columns whose items are released, by name.
@@ -54,20 +54,21 @@ class PrivateRows:
 
 
 def release_count(private: PrivateRows, scale: float, stream: Stream) -> CountConstants:
-    """The number of units with N(0, scale²); one unit moves it by 1."""
+    """Returns the number of units with N(0, scale²); one unit moves it by 1."""
     total = np.array([private.rows.count << items.COUNT_BITS])
     return CountConstants(units=float(add_gaussian(total, items.COUNT_BITS, scale, stream)[0]))
 
 
 def release_right_answers(right: int, scale: float, stream: Stream) -> float:
-    """A number of right answers with N(0, scale²); one record moves it by 1 at most."""
+    """Returns a number of right answers with N(0, scale²); one record moves it by 1 at most."""
     return float(add_gaussian(np.array([right << items.COUNT_BITS]), items.COUNT_BITS, scale, stream)[0])
 
 
 def release_moments(
     private: PrivateRows, bounds: ColumnBounds, units: float, scale: float, square_weight: float, stream: Stream
 ) -> MomentConstants:
-    """Mean and standard deviation of F columns, of (S1, `square_weight` S2) with N(0, scale²) on each of 2F numbers.
+    """Returns mean and standard deviation of F columns, of (S1, `square_weight` S2) with N(0, scale²) on each of 2F
+    numbers.
 
     Adding or removing a unit moves that vector by √F at most where `square_weight` <= 1, replacing one by 2√F where it
     is <= 1.665 (`moments`).
@@ -88,7 +89,8 @@ def release_moments(
 def release_projection(
     step: DpPca, private: PrivateRows, units: float, scale: float, stream: Stream
 ) -> ProjectionConstants:
-    """The leading eigenvectors of Σ A with N(0, scale²) on the diagonal and N(0, scale²/2) on each entry above it.
+    """Returns the leading eigenvectors of Σ A with N(0, scale²) on the diagonal and N(0, scale²/2) on each entry above
+    it.
 
     Adding or removing a unit moves Σ A by 1 at most in the Frobenius norm, replacing one by √2 (`covariance`).
     """
@@ -121,7 +123,8 @@ def release_quantiles(
     weights: tuple[float, float],
     stream: Stream,
 ) -> QuantileConstants:
-    """For each of F columns its quantiles at two levels, each by an exponential mechanism of its own, of these β.
+    """Returns the quantiles of each of F columns at two levels, each by an exponential mechanism of its own, of
+    these β.
 
     Quantiles that cross are exchanged, and where they meet the bounds stand in for them.
     """
@@ -138,8 +141,9 @@ def release_quantiles(
 
 
 def _columns(private: PrivateRows, bounds: ColumnBounds) -> Iterator[NDArray[np.float32]]:
-    """The values (N,) of each column. Records are read once for as many columns as fit into `COLUMN_BYTES`, which their
-    number decides: that is how often they are read, and nothing else."""
+    """Yields the values (N,) of each column. Records are read once for as many columns as fit into `COLUMN_BYTES`,
+    which their number decides: that is how often they are read, and nothing else.
+    """
     count, width = len(private.rows.order), len(bounds.features)
     at_once = max(1, COLUMN_BYTES // (4 * max(1, count)))
     for start in range(0, width, at_once):
@@ -174,8 +178,8 @@ class _Items(Sequence[tuple[str, ...]]):
 def release_items(
     step: ItemStep, private: PrivateRows, scale: float, threshold: float, stream: Stream
 ) -> ItemConstants:
-    """The items whose number of units with N(0, scale²) reaches the threshold, and of each column at most `width`:
-    those of the largest noisy numbers.
+    """Returns the items whose number of units with N(0, scale²) reaches the threshold, and of each column at most
+    `width`: those of the largest noisy numbers.
 
     A unit adds 1 to at most `items_of_unit(step)` of them (`items`).
     """

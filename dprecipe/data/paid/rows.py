@@ -25,7 +25,7 @@ class UnitRows:
 
     @staticmethod
     def of(units: NDArray[np.int64] | None, rows: int) -> UnitRows:
-        """`units`: (N,) ids, or None where each row is a unit of its own."""
+        """Groups rows by unit. `units`: (N,) ids, or None where each row is a unit of its own."""
         if units is None:
             return UnitRows(np.arange(rows), np.arange(rows + 1))
         order = np.argsort(units, kind="stable")
@@ -43,7 +43,7 @@ class UnitRows:
         return np.diff(self.starts)
 
     def parts(self, rows: int = PART_ROWS) -> Iterator[UnitRows]:
-        """The units in parts of some `rows` rows; no unit is divided."""
+        """Yields the units in parts of some `rows` rows; no unit is divided."""
         first = 0
         while first < self.count:
             last = int(np.searchsorted(self.starts, self.starts[first] + rows, side="right")) - 1
@@ -53,7 +53,7 @@ class UnitRows:
             first = last
 
     def mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The mean over the rows of each unit, (U, …), of values (N, …) in the order of `order`."""
+        """Returns the mean over the rows of each unit, (U, …), of values (N, …) in the order of `order`."""
         if self.count == len(self.order):
             return values
         sums: NDArray[np.float64] = np.add.reduceat(values, self.starts[:-1], axis=0)
@@ -61,5 +61,5 @@ class UnitRows:
 
 
 def finite_rows(x: Floats) -> NDArray[np.bool_]:
-    """Which rows are finite in all features; the others contribute nothing."""
+    """Marks the rows that are finite in all features; the others contribute nothing."""
     return np.asarray(np.isfinite(x.reshape(len(x), math.prod(x.shape[1:]))).all(axis=1))

@@ -15,15 +15,15 @@ from dprecipe.language.base import Auto, Block, Fraction, Name, word_form
 from dprecipe.noise.schema import Multiplier
 
 MAX_FEATURES = 4096
-"""Of `dp_pca`: its matrix has as many rows and columns."""
+"""Features of `dp_pca`, at most: its matrix has this many rows and columns."""
 MAX_ENTRIES = 1 << 21
-"""Of a projection: 8 MiB of single precision."""
+"""Entries of a projection, at most: 8 MiB in single precision."""
 MAX_COLUMNS = 256
-"""Of `dp_quantiles`: each column takes two draws."""
+"""Columns of `dp_quantiles`, at most: each takes two draws."""
 MAX_WIDTH = 4096
 """Items of one column that are used."""
 MAX_CHARACTERS = 256
-"""Of an item: a longer one is never released."""
+"""Characters of an item, at most: a longer one is never released."""
 
 PRICE = "scale of the noise, divided by the sensitivity of the release; `auto`: solved"
 SHARE = "in place of noise_multiplier: the part of ε that this step would cost alone"
@@ -122,19 +122,19 @@ PAID: Mapping[str, type[PaidStep]] = {
     "dp_vocabulary": DpVocabulary,
     "dp_count": DpCount,
 }
-"""By the key of a step."""
+"""Types of paid steps by the key of the step."""
 
 
 def is_paid(operation: Any) -> bool:
-    """Whether an operation of preprocessing reads private records and pays for it."""
+    """Returns True if an operation of preprocessing reads private records and pays for it."""
     return isinstance(operation, PaidStep)
 
 
 def item_columns(step: ItemStep) -> tuple[str, ...]:
-    """The text columns whose items a step releases."""
+    """Returns the text columns whose items a step releases."""
     return step.columns if isinstance(step, DpCategories) else (step.column,)
 
 
 def items_of_unit(step: ItemStep) -> int:
-    """k: the distinct items that one unit contributes at most, over all columns of the step."""
+    """Returns k: the distinct items that one unit contributes at most, over all columns of the step."""
     return step.max_items * len(item_columns(step))

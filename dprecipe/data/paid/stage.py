@@ -42,12 +42,12 @@ from dprecipe.privacy.stages.events import (
 
 
 def paid_steps(data: Data) -> tuple[int, ...]:
-    """The places in `data.preprocess` of the steps that pay, in order."""
+    """Returns the places in `data.preprocess` of the steps that pay, in order."""
     return tuple(n for n, step in enumerate(data.preprocess) if isinstance(step.operation, PaidStep))
 
 
 def paid_step(data: Data, index: int) -> PaidStep:
-    """The paid step at a place of `data.preprocess`. Raises ValueError where there is another one."""
+    """Returns the paid step at a place of `data.preprocess`. Raises ValueError where there is another one."""
     step = data.preprocess[index].operation
     if not isinstance(step, PaidStep):
         raise ValueError(f"data.preprocess.{index} is no paid step")
@@ -55,7 +55,7 @@ def paid_step(data: Data, index: int) -> PaidStep:
 
 
 def plan_charges(data: Data, index: int, noise_multiplier: float, relation: Neighbouring) -> tuple[Charge, ...]:
-    """What the release of step `index` is charged as: all of it known from the recipe.
+    """Returns the charges for the release of step `index`, all known from the recipe.
 
     `noise_multiplier` is the event's own, relative to its add-or-remove sensitivity. A recipe without findings is
     assumed.
@@ -86,7 +86,8 @@ def _selection(step: ItemStep, noise_multiplier: float) -> PartitionSelection:
 
 
 def public_units(data: Data, earlier: Sequence[StageConstants]) -> float:
-    """The number of units that later steps divide by: a released count, where there is one, else the planned number.
+    """Returns the number of units that later steps divide by: a released count, where there is one, else the planned
+    number.
 
     Guarantees: at least 1, and at most the planned number where a bound is declared; a function of what was released
     and of the recipe.
@@ -98,13 +99,15 @@ def public_units(data: Data, earlier: Sequence[StageConstants]) -> float:
 
 
 def size_share(data: Data, constants: Sequence[StageConstants]) -> float:
-    """What divisors of sums are multiplied by, in (0, 1]: the released number of units over the bound that they are
-    planned for, where the number is protected; else 1."""
+    """Returns the factor for divisors of sums, in (0, 1].
+
+    It is the released number of units over the bound that they are planned for, where the number is protected; else 1.
+    """
     return public_units(data, constants) / data.planned_units if data.hides_size else 1.0
 
 
 def read_private(records: Records) -> PrivateRows:
-    """What the first paid step that is pending reads of training records."""
+    """Returns what the first pending paid step reads of the training records."""
     ready = records.pending[: records.next_stage]
     return PrivateRows(
         lambda rows: prepare_features(records.features.take(rows, axis=0), ready),
@@ -116,7 +119,7 @@ def read_private(records: Records) -> PrivateRows:
 def release_stage(
     data: Data, records: Records, charges: Sequence[Charge], earlier: Sequence[StageConstants], stream: Stream
 ) -> StageConstants:
-    """Draw the noise of the next paid step, and return what may be published.
+    """Draws the noise of the next paid step, and returns what may be published.
 
     `records`: training records, on which that step is the first that is pending. `charges`: those of `plan_charges`, in
     the ledger already. `earlier`: what the paid steps before it have released. `stream`: secret, of this release alone.

@@ -1,4 +1,4 @@
-"""Which features a paid step is about, and their public bounds: from the recipe, and from what was released before.
+"""Features of a paid step and their public bounds: from the recipe, and from what was released before.
 
 `bounds` of named columns are in the columns' own units, as the table has them; of `columns: all` in the units that the
 features have by then. Where a step declares none, they are the quantiles that an earlier step has released, else the
@@ -19,7 +19,9 @@ from dprecipe.data.schema import Data
 
 
 def find_bounds(data: Data, index: int, earlier: Sequence[StageConstants] = ()) -> ColumnBounds:
-    """Of step `index` of `data.preprocess`, a `DpQuantiles` or a `DpStandardize`, in the units of features.
+    """Returns the bounds of step `index` of `data.preprocess`, in the units of features.
+
+    The step is a `DpQuantiles` or a `DpStandardize`.
 
     `earlier`: what the paid steps before it have released. A recipe without findings is assumed (`paid.checks`).
     """

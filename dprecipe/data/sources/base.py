@@ -66,8 +66,8 @@ SEVERAL = "names of which any may apply to a record: a yes or a no for each; dec
 
 
 class Label(Block):
-    """What is to be learned, declared and never measured. The `column` holds a class (`values` or `classes`), a number
-    (`range`), a count (`count`) or the names that apply (`several`); `columns` hold a yes or a no each."""
+    """Label that is to be learned: declared and never measured. The `column` holds a class (`values` or `classes`), a
+    number (`range`), a count (`count`) or the names that apply (`several`); `columns` hold a yes or a no each."""
 
     column: Name | None = None
     columns: Several | None = Field(None, description="in place of `column`: each holds a yes or a no")
@@ -113,7 +113,7 @@ AnyLabel = Annotated[
 def choose_target(
     classes: int | None, limits: Range | None, count: Count | None, several: tuple[str, ...] | None = None
 ) -> LabelTarget:
-    """The target of labels, of which exactly one of these keys is declared."""
+    """Returns the target of labels that declare exactly one of these keys."""
     if several is not None:
         return SeveralTarget(several)
     if limits is not None:
@@ -147,7 +147,7 @@ class SourceBlock(Block):
 
     @property
     def image_resize(self) -> Literal["stretch", "crop"] | None:
-        """How images of another size are brought to `record_shape`; None if they are refused."""
+        """Way to bring images of another size to `record_shape`; None if they are refused."""
         return None
 
     @property
@@ -158,7 +158,7 @@ class SourceBlock(Block):
     @property
     @abstractmethod
     def has_names(self) -> bool:
-        """Whether a column or an array can name the records."""
+        """True if a column or an array can name the records."""
 
     @property
     @abstractmethod
@@ -169,14 +169,14 @@ class SourceBlock(Block):
     @property
     @abstractmethod
     def features_paths(self) -> tuple[str, ...]:
-        """Those of the features, in order; empty if they come with the package."""
+        """Paths of the features, in order; empty if they come with the package."""
 
     def features_files(self, root: Path) -> list[Path]:
-        """The files of the features that exist, in order."""
+        """Returns the files of the features that exist, in order."""
         return find_existing(self.features_paths, root)
 
     def all_files(self, root: Path) -> list[Path]:
-        """Every file that is read and exists."""
+        """Returns every file that is read and exists."""
         return find_existing(tuple(self.files.values()), root)
 
     @property
@@ -198,16 +198,19 @@ class SourceBlock(Block):
 
     @property
     def names_elsewhere(self) -> tuple[tuple[str, str], ...]:
-        """The name of each data set that is no file, and a glob of all names that it may have; see docs/policy.md."""
+        """The name of each data set that is no file, and a glob of all names that it may have.
+
+        See docs/how-to/policy.md.
+        """
         return () if self.files else ((f"{self.source}:", f"{self.source}:"),)
 
     def format_of(self, key: str, path: str) -> str:
-        """The source that reads such a file as `path` of `files`."""
+        """Returns the source that reads such a file as `path` of `files`."""
         return self.source
 
     @property
     def selection(self) -> RowOrigin | None:
-        """How its records are made of the rows of tables, by a query; None if each is one."""
+        """Origin of records that a query makes of the rows of tables; None if each record is one row."""
         return None
 
     def keeps_column(self, name: str) -> bool:
@@ -216,12 +219,12 @@ class SourceBlock(Block):
         return True
 
     def contradictions(self, path: str) -> Iterator[Finding]:
-        """The contradictions within this block (R2xx); `path` is the block's own."""
+        """Yields the contradictions within this block (R2xx); `path` is the block's own."""
         yield from ()
 
     @abstractmethod
     def read(self, root: Path, reading: Reading) -> Raw:
-        """The selected records; the labels of a public source are zeros.
+        """Returns the selected records; the labels of a public source are zeros.
 
         Raises:
             DataFault: a file is missing, damaged, or not what the recipe declares.
@@ -272,7 +275,7 @@ class Labelled(SourceBlock):
     @property
     @abstractmethod
     def target(self) -> Target:
-        """What the labels are, as declared."""
+        """Kind of the labels, as declared."""
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

@@ -1,8 +1,8 @@
 """Blocks of plain lines of a CSV file, split and parsed by pyarrow.
 
-A block is plain if nobody can split it in two ways: a line is a row, lines end with LF or CRLF, none is blank, each has
-as many fields as the header, and quotes enclose whole fields without quotes in them. Whatever else a file holds is read
-by `read_csv`, which decides what a file means and what is wrong with it: here, nothing is ever refused.
+A block is plain if there is only one way to split it: a line is a row, lines end with LF or CRLF, none is blank, each
+has as many fields as the header, and quotes enclose whole fields without quotes in them. Whatever else a file holds is
+read by `read_csv`, which decides what a file means and what is wrong with it: here, nothing is ever refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dprecipe.libraries import importing_libraries
 BLOCK_BYTES = 4 << 20
 """Files that are shorter are not worth the import."""
 MAX_FIELD_BYTES = 131_072
-"""Of Python's reader; a line that is longer may have a longer field."""
+"""Longest field that Python's reader accepts; only a longer line can hold a longer field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SplitBlock:
 
 
 def read_lines(stream: BinaryIO, max_line: int) -> bytes:
-    """The next lines of a file, whole but for one of more than `max_line` bytes."""
+    """Returns the next lines of a file, whole but for one of more than `max_line` bytes."""
     block = stream.read(BLOCK_BYTES)
     return block if len(block) < BLOCK_BYTES else block + stream.readline(max_line + 1)
 
@@ -55,8 +55,9 @@ class BlockSplitter:
         """Columns that may become numbers, and held something else."""
 
     def split(self, block: bytes) -> SplitBlock | None:
-        """The columns of some lines: numbers where all of a column can be read as such, else texts. None if the block
-        is not plain."""
+        """Returns the columns of some lines: numbers where all of a column can be read as such, else texts. None if the
+        block is not plain.
+        """
         if not _is_plain(block, self._delimiter):
             return None
         direct = self._numeric - self._mixed
@@ -81,8 +82,9 @@ class BlockSplitter:
         return SplitBlock(columns, table.num_rows)
 
     def _read(self, block: bytes, direct: frozenset[str]) -> Any:
-        """The block as a table: numbers in the columns `direct`, texts in others that may become numbers, and texts by
-        their numbers in a dictionary. None where pyarrow refuses."""
+        """Returns the block as a table: numbers in the columns `direct`, texts in others that may become numbers, and
+        texts by their numbers in a dictionary. None where pyarrow refuses.
+        """
         with importing_libraries("a block of lines"):
             import pyarrow as pa
             from pyarrow import csv
@@ -126,7 +128,7 @@ def _is_plain(block: bytes, delimiter: str) -> bool:
 
 
 def _is_plainly_quoted(content: NDArray[np.uint8], ends: NDArray[np.intp], delimiter: str) -> bool:
-    """Whether quotes come in pairs, each around a whole field of one line."""
+    """Returns True if quotes come in pairs, each around a whole field of one line."""
     quotes = np.flatnonzero(content == ord('"'))
     if len(quotes) % 2 != 0:
         return False
@@ -140,7 +142,7 @@ def _is_plainly_quoted(content: NDArray[np.uint8], ends: NDArray[np.intp], delim
 
 
 def _whole(column: Any) -> Any:
-    """A column of one chunk or of none as an array."""
+    """Returns a column of one chunk or of none as an array."""
     return column.chunk(0) if column.num_chunks else column.combine_chunks()
 
 
@@ -150,7 +152,7 @@ def _coded(column: Any) -> CodedTexts:
 
 
 def _finite(column: Any) -> Numbers | None:
-    """Numbers, nulls masked; None if one is not finite."""
+    """Returns numbers, nulls masked; None if one is not finite."""
     if not column.null_count:
         values = column.to_numpy()
         return np.ma.MaskedArray(values) if np.isfinite(values).all() else None

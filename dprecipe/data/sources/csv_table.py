@@ -50,7 +50,7 @@ class _Csv(SeveralFiles):
 
 
 def wrong_delimiter(delimiter: str, path: str) -> Iterator[Finding]:
-    """The finding for a delimiter that can't separate fields; `path` is the source's."""
+    """Yields the finding for a delimiter that can't separate fields; `path` is the source's."""
     if delimiter in '"\r\n\\' or not delimiter.isascii():
         yield Finding(
             "R217",

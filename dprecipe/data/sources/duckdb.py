@@ -41,7 +41,7 @@ PARQUET, CSV = (".parquet", ".pq"), (".csv", ".tsv", ".txt")
 
 
 def format_of(path: str) -> str:
-    """`parquet` or `csv`, by the name of a file or of a pattern; empty for another."""
+    """Returns `parquet` or `csv`, by the name of a file or of a pattern; empty for another."""
     name = PurePosixPath(path.removesuffix(".gz") if path.endswith(".gz") else path)
     suffix = name.suffix.lower()
     return "parquet" if suffix in PARQUET and not path.endswith(".gz") else "csv" if suffix in CSV else ""

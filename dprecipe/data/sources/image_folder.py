@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 FOLDER_COLUMNS = ("file", "folder")
-"""Of images without a table: the path below the source's, and its first folder."""
+"""Columns of images without a table: the path below the source's, and its first folder."""
 Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=3, max_length=3)]
 SHAPE = "height, width, channels of every image"
 RESIZE = "`stretch` or `crop` (its middle, of the declared proportions): how an image of another size is made to fit"

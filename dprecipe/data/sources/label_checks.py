@@ -11,7 +11,7 @@ from dprecipe.faults import Finding
 
 
 def label_contradictions(label: Label | None, columns: Columns | None, path: str) -> Iterator[Finding]:
-    """The contradictions within the label of a table or of images; `path` is the source's."""
+    """Yields the contradictions within the label of a table or of images; `path` is the source's."""
     if label is None:
         return
     where = f"{path}.label"
@@ -82,7 +82,7 @@ _KINDS = {
 
 
 def not_one_kind(declared: Mapping[str, object], path: str) -> Iterator[Finding]:
-    """The finding for labels that are declared as several kinds, or as none."""
+    """Yields the finding for labels that are declared as several kinds, or as none."""
     declared_keys = [key for key, value in declared.items() if value is not None]
     if len(declared_keys) != 1:
         *others, last = (_KINDS[key] for key in declared)
@@ -95,7 +95,7 @@ def not_one_kind(declared: Mapping[str, object], path: str) -> Iterator[Finding]
 
 
 def empty_range(declared: Sequence[float] | None, path: str) -> Iterator[Finding]:
-    """The finding for a range that contains no number."""
+    """Yields the finding for a range that contains no number."""
     if declared is not None and not declared[0] / 2 < declared[1] / 2:  # halves, as the labels are mapped with
         yield Finding(
             "R203",

@@ -1,4 +1,4 @@
-"""What the sources share whose records are the rows of a query's result."""
+"""Base of sources whose records are the rows of a query's result."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ def read_csv(
     root: Path,
     reading: Reading,
 ) -> Raw:
-    """The selected records of all files, one after the other, encoded: features (N, D) float32, and the texts of
-    `reading.name_column`.
+    """Returns the selected records of all files, one after the other, encoded: features (N, D) float32, and the texts
+    of `reading.name_column`.
 
     Rows before `records` are split into fields but not checked; rows after it, and rows beyond the declared number, are
     not read. Blank lines are skipped. All problems with fields are collected before one fault reports them.
@@ -74,7 +74,7 @@ def read_rows(
     limit: RowLimit,
     problems: Problems,
 ) -> int:
-    """Hand the rows [first, end) of all files to a sink. Returns how many rows there are up to `end`.
+    """Hands the rows [first, end) of all files to a sink. Returns how many rows there are up to `end`.
 
     Raises:
         DataFault: a file is damaged or no such table, there is no row, or more are selected than the limit.
@@ -103,7 +103,7 @@ def _read_file(file: DataFile, rows: RowSelection, delimiter: str, problems: Pro
 
 
 def _add_blocks(rows: RowSelection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
-    """Add blocks of plain lines, as long as they come, and pyarrow is there to split them."""
+    """Adds blocks of plain lines, as long as they come, and pyarrow is there to split them."""
     can_split = is_installed("pyarrow")
     splitter = BlockSplitter(delimiter, width, positions, rows.sink.numeric)
     while not rows.ended:
@@ -121,7 +121,7 @@ def _add_blocks(rows: RowSelection, lines: _Lines, delimiter: str, width: int, p
 
 
 def _add_rows(rows: RowSelection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
-    """Add rows one by one."""
+    """Adds rows one by one."""
     chunk: list[Row] = []
     for row in _rows(lines, delimiter, width):
         if rows.ended:
@@ -158,7 +158,7 @@ class _Lines:
         return self._problems.stop(self._problems.fault(self.file.name, problem, remedy, self.file.at(f"line {line}")))
 
     def take(self) -> bytes:
-        """The next lines, not looked at."""
+        """Returns the next lines, not looked at."""
         return read_lines(self._stream, MAX_LINE_BYTES)
 
     def put_back(self, content: bytes) -> None:
@@ -193,7 +193,7 @@ class _Lines:
 
 
 def _rows(lines: _Lines, delimiter: str, width: int | None = None) -> Iterator[Row]:
-    """The header and the rows, each with as many fields as the header; or rows alone, with `width` fields."""
+    """Yields the header and the rows, each with as many fields as the header; or rows alone, with `width` fields."""
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     before, blank = lines.number, 0
     while True:
@@ -225,8 +225,9 @@ def _rows(lines: _Lines, delimiter: str, width: int | None = None) -> Iterator[R
 
 
 def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file: DataFile) -> dict[str, int]:
-    """The position of each named column. Only header names that nearly equal a declared one are quoted: in a file
-    without a header, the first line is a private record."""
+    """Returns the position of each named column. Only header names that nearly equal a declared one are quoted: in a
+    file without a header, the first line is a private record.
+    """
     if header is None:
         raise file.fault("is empty", "name another file: a CSV file begins with a header line")
     present = normalise_texts(header[1])

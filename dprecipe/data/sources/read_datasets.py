@@ -44,7 +44,7 @@ def read_datasets(
     root: Path,
     reading: Reading,
 ) -> Raw:
-    """The selected records of a split, in the order of its shards; as `read_parquet`.
+    """Returns the selected records of a split, in the order of its shards; as `read_parquet`.
 
     Raises:
         DataFault: a folder, split, shard or column is missing, a shard is damaged, or is not what the recipe declares.
@@ -55,7 +55,7 @@ def read_datasets(
 
 
 def existing_shards(path: str, split: str | None, root: Path) -> list[Path]:
-    """The files of a split; none where it can't be read."""
+    """Returns the files of a split; none where it can't be read."""
     try:
         return [file.path for file in find_shards(path, split, root)[1] if file.path.exists()]
     except DataFault:
@@ -63,7 +63,7 @@ def existing_shards(path: str, split: str | None, root: Path) -> list[Path]:
 
 
 def find_shards(path: str, split: str | None, root: Path) -> tuple[ArrowShards | ParquetShards, list[DataFile]]:
-    """The shards of a split, in order, and how they are read.
+    """Returns the shards of a split, in order, and how they are read.
 
     Raises:
         DataFault: there is no such folder or split, or a shard is missing.
@@ -91,7 +91,7 @@ def _choose_split(names: list[str], split: str | None, path: str) -> str:
 
 
 def _saved_shards(folder: Path, above: str, path: str) -> list[DataFile]:
-    """The files that a split's `state.json` lists."""
+    """Returns the files that a split's `state.json` lists."""
     state = _read_json(folder / "state.json", path)
     listed = state.get("_data_files")
     names = [entry.get("filename") if isinstance(entry, dict) else None for entry in listed] if listed else []
@@ -115,7 +115,9 @@ def _saved_shards(folder: Path, above: str, path: str) -> list[DataFile]:
 
 
 def _parquet_shards(folder: Path, split: str | None, path: str) -> list[DataFile]:
-    """The files `train-00000-of-00002.parquet` or `train.parquet` of the folder or its `data`, or all in `train`."""
+    """Returns the files `train-00000-of-00002.parquet` or `train.parquet` of the folder or its `data`, or all in
+    `train`.
+    """
     by_split: dict[str, list[tuple[str, re.Match[str] | None]]] = {}
     for place in (folder, folder / "data"):
         above = "" if place == folder else "data/"
@@ -184,7 +186,7 @@ class ArrowShards:
                     return
 
     def read_metadata(self, file: DataFile) -> Mapping[bytes, bytes]:
-        """What is said of the columns."""
+        """Returns the file's metadata about its columns."""
         with pa.memory_map(str(file.path)) as stream, pa.ipc.open_stream(stream) as reader:
             return reader.schema.metadata or {}
 
@@ -228,7 +230,7 @@ class NamedClasses:
         return self._shards.describe(file, error)
 
     def _classes(self, file: DataFile) -> dict[str, list[str]]:
-        """The names of the classes of each column that has some, and of which names are declared."""
+        """Returns the names of the classes of each column that has some and whose names are declared."""
         try:
             info = json.loads(self._shards.read_metadata(file).get(b"huggingface", b"{}"))["info"]["features"]
             features = dict(info)

@@ -14,7 +14,7 @@ DARKEST = np.float32(16)
 
 
 def read_digits(split: str, records: tuple[int, ...] | None, labelled: bool, reading: Reading) -> Raw:
-    """The records of a split: (N, 1, 8, 8) float32 in [0, 1]. Every fifth record of the set is `test`."""
+    """Returns the records of a split: (N, 1, 8, 8) float32 in [0, 1]. Every fifth record of the set is `test`."""
     with (
         as_file(files("dprecipe.data") / "embedded" / "digits.npz") as path,
         np.load(path, allow_pickle=False) as archive,

@@ -33,7 +33,7 @@ from dprecipe.text.spelling import normalise_texts
 MAX_HEADER = 1 << 20
 MEMORY = "4GB"
 OPERATORS = frozenset(("+", "-", "*", "/", "//", "%", "||", "~~", "!~~", "~~*", "!~~*"))
-"""As DuckDB names them; the last four are LIKE and ILIKE."""
+"""Operators as DuckDB names them; the last four are LIKE and ILIKE."""
 CLASSES = frozenset(
     (
         "COLUMN_REF",
@@ -60,7 +60,7 @@ EMPTY: dict[str, Any] = {
     "sample": None,
     "qualify": None,
 }
-"""What a SELECT without clauses but WHERE has."""
+"""Entries of a SELECT that has no clause except WHERE."""
 
 
 def read_duckdb(
@@ -73,7 +73,7 @@ def read_duckdb(
     root: Path,
     reading: Reading,
 ) -> Raw:
-    """The records of the query's result, in its order. `by_row`: each has to be made of one row of a table.
+    """Returns the records of the query's result, in its order. `by_row`: each has to be made of one row of a table.
 
     Raises:
         DataFault: a file is missing or damaged, the query is refused or fails, or its result is not what is declared.
@@ -112,7 +112,7 @@ def read_duckdb(
 
 
 def _connect(files: Mapping[str, Sequence[DataFile]], single: bool) -> Any:
-    """A database in memory that may read these files and nothing else, and whose settings are final."""
+    """Returns a database in memory that may read these files and nothing else, and whose settings are final."""
     settings = {
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
@@ -135,7 +135,7 @@ def _connect(files: Mapping[str, Sequence[DataFile]], single: bool) -> Any:
 
 
 def _select_files(files: Sequence[DataFile], delimiter: str) -> str:
-    """All rows of the files of a table."""
+    """Returns all rows of the files of a table."""
     paths = ", ".join(_quote(str(file.path.resolve())) for file in files)
     if format_of(files[0].path.name) == "parquet":
         types, shards = ColumnTypes(), ParquetShards()
@@ -154,7 +154,7 @@ def _select_files(files: Sequence[DataFile], delimiter: str) -> str:
 
 
 def _check_parquet(file: DataFile, shards: ParquetShards, types: ColumnTypes) -> None:
-    """Check that a file is Parquet, and its columns have the types of those before it."""
+    """Checks that a file is Parquet, and its columns have the types of those before it."""
     try:
         shards.count_rows(file, tuple(pq.read_schema(file.path).names), types)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -176,7 +176,7 @@ def _header(file: DataFile, delimiter: str) -> list[str]:
 
 
 def check_statement(connection: Any, query: str, tables: Mapping[str, object], by_row: bool, result: DataFile) -> None:
-    """Check by DuckDB's own parser that a query is one SELECT of the tables alone and, if `by_row`, one whose rows are
+    """Checks by DuckDB's own parser that a query is one SELECT of the tables alone and, if `by_row`, one whose rows are
     made one by one.
 
     Raises:
@@ -193,7 +193,9 @@ def check_statement(connection: Any, query: str, tables: Mapping[str, object], b
         by_row and (find_reason(query, tables) or _find_other_rows(node))
     )
     if reason:
-        raise result.fault(f"the query is refused: {reason}", "see docs/findings/P144.md for what a query may be")
+        raise result.fault(
+            f"the query is refused: {reason}", "see docs/reference/findings/P144.md for what a query may be"
+        )
 
 
 def _walk(node: Any) -> Iterator[dict[str, Any]]:
@@ -207,7 +209,8 @@ def _walk(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def _find_foreign(node: Any, tables: Mapping[str, object], volatile: Set[str]) -> str:
-    """The first thing that a query reads but the tables and its own parts of them, or asks of anything but the rows.
+    """Returns the first thing that a query reads but the tables and its own parts of them, or asks of anything but the
+    rows.
 
     Args:
         volatile: functions that no query may call.
@@ -248,11 +251,11 @@ VALUES = frozenset_of(
     """current_catalog current_date current_role current_schema current_time current_timestamp current_user localtime
     localtimestamp session_user user rowid"""
 )
-"""What DuckDB reads as a function where no column has the name."""
+"""Names that DuckDB reads as a function where no column has the name."""
 
 
 def _find_other_rows(node: dict[str, Any]) -> str:
-    """Why a row of the result may depend on several rows, by DuckDB's parser."""
+    """Explains why a row of the result may depend on several rows, by DuckDB's parser."""
     table = node.get("from_table") or {}
     if node.get("type") != "SELECT_NODE" or table.get("type") != "BASE_TABLE" or table.get("at_clause") is not None:
         return "it is not SELECT … FROM one table"
@@ -273,7 +276,7 @@ def _find_other_rows(node: dict[str, Any]) -> str:
 
 
 def _failed(result: DataFile, error: Exception) -> DataFault:
-    """The fault where the query fails on a row. DuckDB's own words may quote it."""
+    """Returns the fault where the query fails on a row. DuckDB's own words may quote it."""
     return result.fault(
         f"the query fails on a row ({type(error).__name__})",
         "use TRY_CAST and try_strptime where a field may be anything, which give NULL, and declare what is missing",

@@ -42,7 +42,7 @@ def read_idx(
     root: Path,
     reading: Reading,
 ) -> Raw:
-    """The selected records: images as uint8 (N, C, H, W) or (N, D), labels in [0, classes), or zeros.
+    """Returns the selected records: images as uint8 (N, C, H, W) or (N, D), labels in [0, classes), or zeros.
 
     Raises:
         DataFault: a file is missing, damaged, not IDX, or not of the declared shape, length or classes.
@@ -73,7 +73,7 @@ def read_idx(
 
 
 def _count(file: Path, shape: tuple[int, ...]) -> int:
-    """The number of records in the header of a file with this record shape."""
+    """Returns the number of records in the header of a file with this record shape."""
     try:
         with open_file(file) as stream:
             return _header(file, stream, shape)[0]

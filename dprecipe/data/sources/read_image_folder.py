@@ -47,8 +47,8 @@ def read_image_folder(
     root: Path,
     reading: Reading,
 ) -> Raw:
-    """The selected images (N, C, H, W) uint8, in the order of their paths: those of the folder, or those that the table
-    lists.
+    """Returns the selected images (N, C, H, W) uint8, in the order of their paths: those of the folder, or those that
+    the table lists.
 
     Raises:
         DataFault: a folder, file or column is missing; an image is none of the declared form, or in no declared class.
@@ -70,7 +70,7 @@ def read_image_folder(
 
 
 def existing_images(path: str, table: str | None, image_column: str, delimiter: str, root: Path) -> list[Path]:
-    """The image files that exist, in order; none where the source can't be read."""
+    """Returns the image files that exist, in order; none where the source can't be read."""
     try:
         folder = locate_folder(path, root)
         if table is None:
@@ -91,7 +91,7 @@ class _ImageRows:
     files: Sequence[str]
     columns: Mapping[str, Sequence[str]]
     place: Place
-    """Of a row, for its columns."""
+    """Place of a row, for faults of its columns."""
 
 
 def _folder_rows(folder: Path, path: str, root: Path, names: tuple[str, ...]) -> _ImageRows:
@@ -107,7 +107,7 @@ def _folder_rows(folder: Path, path: str, root: Path, names: tuple[str, ...]) ->
 
 
 def list_images(folder: Path, path: str, root: Path) -> list[str]:
-    """The images below a folder, by their paths below it, sorted part by part.
+    """Returns the images below a folder, by their paths below it, sorted part by part.
 
     Raises:
         DataFault: a file is no image by its name, a link leads out, a name is not UTF-8, or there are too many.
@@ -134,7 +134,7 @@ def list_images(folder: Path, path: str, root: Path) -> list[str]:
 
 
 def _walk(folder: Path, above: str, path: str) -> Iterator[tuple[os.DirEntry[str], str]]:
-    """The files below a folder, with their paths below it, in any order."""
+    """Yields the files below a folder, with their paths below it, in any order."""
     with os.scandir(folder) as entries:
         for entry in entries:
             name = f"{above}{entry.name}"
@@ -171,7 +171,7 @@ class _TableColumns:
         self._rows = 0
 
     def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
-        """Keep a chunk of rows."""
+        """Keeps a chunk of rows."""
         for name in self.names:
             self.texts[name] += [str(value or "").strip() for value in as_list(columns[name])]
         self._starts.append(self._rows)
@@ -179,7 +179,7 @@ class _TableColumns:
         self._rows += rows
 
     def place(self, row: int) -> str:
-        """The place of a row."""
+        """Returns the place of a row."""
         chunk = bisect_right(self._starts, row) - 1
         return self._places[chunk](row - self._starts[chunk])
 
@@ -194,7 +194,7 @@ def _table_rows(
     names: tuple[str, ...],
     problems: Problems,
 ) -> _ImageRows:
-    """The rows of a table in the order of their images.
+    """Returns the rows of a table in the order of their images.
 
     Raises:
         DataFault: it is no such table, or a row names an image outside of the folder, or one that another names.
@@ -227,13 +227,15 @@ def _table_rows(
 
 
 def _find_encoded(folder: Path, name: str) -> str:
-    """The path below a folder as the disk encodes it: another system may have written its accents in the other way."""
+    """Returns the path below a folder as the disk encodes it: another system may have written its accents in the other
+    way.
+    """
     forms = () if name.isascii() else (name, unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name))
     return next((form for form in forms if (folder / form).exists()), name)
 
 
 def _check_classes(folders: Sequence[str], label: Label, path: str, problems: Problems) -> None:
-    """Check that class folders are among the declared classes.
+    """Checks that class folders are among the declared classes.
 
     Raises:
         DataFault: one is not. Its name is for a terminal, a declared name that is nearly equal for all.
@@ -255,7 +257,7 @@ def _check_classes(folders: Sequence[str], label: Label, path: str, problems: Pr
 
 
 def _decode(folder: Path, path: str, rows: _ImageRows, part: range, collector: ImageCollector) -> None:
-    """Decode the images of a part of the rows."""
+    """Decodes the images of a part of the rows."""
     each = math.prod(collector.form.shape)
     step = max(1, min(CHUNK_IMAGES, CHUNK_BYTES // each))
     for start in range(part.start, part.stop, step):

@@ -42,7 +42,7 @@ def read_json_lines(
     root: Path,
     reading: Reading,
 ) -> Raw:
-    """The selected records of all files, one after the other, encoded; texts of `reading.name_column`.
+    """Returns the selected records of all files, one after the other, encoded; texts of `reading.name_column`.
 
     Lines before `records` are skipped and not parsed; lines after it, and beyond the declared number, are not read.
 
@@ -71,7 +71,7 @@ def read_json_lines(
 
 
 def _read_lines(stream: Any, file: DataFile, problems: Problems) -> Iterator[bytes]:
-    """The lines of a file, without their ends."""
+    """Yields the lines of a file, without their ends."""
     number = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
         other = wrong_format_fault(file, line, EXPECTED) if number == 0 else None
@@ -97,7 +97,7 @@ class _ObjectLines:
         self._objects: list[dict[str, Any]] = []
 
     def add(self, lines: Iterator[bytes], rows: RowSelection) -> None:
-        """Hand the selected lines to the collector.
+        """Hands the selected lines to the collector.
 
         Raises:
             DataFault: a line is no object; there are more records than declared.
@@ -152,7 +152,7 @@ class _ObjectLines:
 
 
 def parse_object(line: bytes) -> dict[str, Any]:
-    """The object of a line, by its normalised keys.
+    """Returns the object of a line, by its normalised keys.
 
     Raises:
         ValueError: it is none, or no JSON in UTF-8; a key stands twice; a number is none; it is nested too deeply.
@@ -173,7 +173,7 @@ STRINGS = re.compile(r'"(?:[^"\\]+|\\.)*+"?', re.DOTALL)
 
 
 def _depth(text: str) -> int:
-    """How deeply objects and lists are nested, at most: what stands in texts does not count."""
+    """Returns the greatest depth to which objects and lists are nested; brackets within texts do not count."""
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return 0
     depth = deepest = 0
@@ -195,6 +195,6 @@ def _refuse_constant(word: str) -> Any:
 
 
 def _suggest(name: str, fields: Mapping[str, Any]) -> str:
-    """A key that was meant, if one is nearly equal; the others may be of a record."""
+    """Returns a key that was meant, if one is nearly equal; the others may be of a record."""
     meant = Header(list(fields)).nearest(name)
     return f" (it has {meant!r})" if meant else ""

@@ -43,8 +43,8 @@ def read_npz(
     root: Path,
     reading: Reading,
 ) -> Raw:
-    """The selected records: features uint8 or float32, the texts of `reading.name_column`, and labels: in [0, classes),
-    mapped from their range to [-1, 1], counts, or several answers as one number.
+    """Returns the selected records: features uint8 or float32, the texts of `reading.name_column`, and labels: in [0,
+    classes), mapped from their range to [-1, 1], counts, or several answers as one number.
 
     The headers are checked against the recipe before an array is unpacked.
 
@@ -83,7 +83,7 @@ def read_npz(
 def _choose(
     file: Path, archive: Archive, part: slice, collector: RecordCollector, reading: Reading
 ) -> NDArray[np.int64]:
-    """Which records of a part are used, (B,), by the arrays that name them, which are read some at a time."""
+    """Chooses the records of a part that are used, (B,), by the arrays that name them, read some at a time."""
     chosen, start, arrays = [], 0, reading.naming_columns
     read = archive.chunks if len(arrays) == 1 else lambda *asked: (whole for whole in (archive.array(*asked),))
     with ExitStack() as opened:
@@ -144,7 +144,7 @@ def _is_id(dtype: np.dtype[Any]) -> bool:
 
 
 Form = tuple[tuple[int | None, ...], str, Callable[[np.dtype[Any]], bool]]
-"""Of an array: the shape of an entry, what it holds in words, and which types that is."""
+"""Form of an array: the shape of an entry, what it holds in words, and a test of its type."""
 NAMES: Form = ((), "texts or integers", _is_id)
 
 

@@ -37,7 +37,7 @@ def read_parquet(
     root: Path,
     reading: Reading,
 ) -> Raw:
-    """The selected records of all files, one after the other: a table's features (N, D) float32, or images
+    """Returns the selected records of all files, one after the other: a table's features (N, D) float32, or images
     (N, C, H, W) uint8; texts of `reading.name_column`.
 
     Only the columns that the recipe names are read, and only the row groups that hold selected rows.
@@ -93,11 +93,11 @@ class ParquetShards:
                     return
 
     def read_metadata(self, file: DataFile) -> Mapping[bytes, bytes]:
-        """What is said of the columns."""
+        """Returns the file's metadata about its columns."""
         return pq.read_schema(file.path).metadata or {}
 
     def describe(self, file: DataFile, error: Exception) -> DataFault:
-        """The fault for a file that Parquet's reader rejects."""
+        """Returns the fault for a file that Parquet's reader rejects."""
         with file.open() as stream:
             start = stream.read(16)
         if not start:
@@ -111,7 +111,7 @@ class ParquetShards:
 
 
 def _check_footer(metadata: Any, file: DataFile) -> None:
-    """Check that the footer describes each column. A damaged one makes pyarrow abort the process (SIGABRT), so this is
+    """Checks that the footer describes each column. A damaged one makes pyarrow abort the process (SIGABRT), so this is
     tried in a forked process first, where the platform has fork.
     """
     if not hasattr(os, "fork"):
@@ -137,8 +137,10 @@ def _check_footer(metadata: Any, file: DataFile) -> None:
 
 
 def _stored_dictionaries(metadata: Any) -> set[str]:
-    """The columns that begin with a dictionary in every row group. Where one has none, pyarrow would make a dictionary
-    of all texts of the file, and hand it over with each batch: names of many units would not fit into memory."""
+    """Returns the columns that begin with a dictionary in every row group. Where one has none, pyarrow would make a
+    dictionary of all texts of the file, and hand it over with each batch: names of many units would not fit into
+    memory.
+    """
     found: set[str] | None = None
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -149,7 +151,7 @@ def _stored_dictionaries(metadata: Any) -> set[str]:
 
 
 def _check_unpacked(group: Any, names: Sequence[str], max_bytes: int, file: DataFile) -> None:
-    """Check that the columns of a row group take at most `max_bytes` per value."""
+    """Checks that the columns of a row group take at most `max_bytes` per value."""
     for number in range(group.num_columns):
         column = group.column(number)
         path = column.path_in_schema

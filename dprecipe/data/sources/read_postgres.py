@@ -46,7 +46,7 @@ WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND n.nspname <> '
 """
 """Finds columns of a table whose types have casts by functions of somebody's own: no search path leads past those."""
 TABLES = ("r", "p")
-"""Of `pg_class.relkind`: a table, and one in partitions."""
+"""Values of `pg_class.relkind` that are tables: ordinary and partitioned."""
 
 
 def read_postgres(
@@ -58,7 +58,7 @@ def read_postgres(
     label: Label | None,
     reading: Reading,
 ) -> Raw:
-    """The records of the query's result. `views`: names in `tables` may be those of views.
+    """Returns the records of the query's result. `views`: names in `tables` may be those of views.
 
     Raises:
         UsageFault: psycopg is not installed, or the environment variable is not set.

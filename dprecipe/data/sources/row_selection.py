@@ -12,7 +12,7 @@ from dprecipe.faults import DataFault
 
 
 class RowSink(Protocol):
-    """What rows are handed to: the names of the columns that are read, those that may become numbers, and `add`."""
+    """Receiver of rows: the names of the columns that are read, those that may become numbers, and `add`."""
 
     @property
     def names(self) -> tuple[str, ...]: ...
@@ -24,7 +24,7 @@ class RowSink(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class RowLimit:
-    """How many rows may be selected, and the fault for more."""
+    """Limit on the rows that may be selected, and the fault for more."""
 
     rows: int
     fault: Callable[[], DataFault]
@@ -41,11 +41,11 @@ class RowSelection:
 
     @property
     def ended(self) -> bool:
-        """Whether no row of those that come is selected."""
+        """True if no later row is selected."""
         return self.total == self._end
 
     def count(self, rows: int) -> slice:
-        """Count rows, and tell which of them are selected.
+        """Counts rows, and returns which of them are selected.
 
         Raises:
             DataFault: there are more than may be read.

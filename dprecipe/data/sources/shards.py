@@ -14,16 +14,18 @@ from dprecipe.faults import DataFault
 
 
 class ShardFormat(Protocol):
-    """How files of a format are read."""
+    """Reader of files of one format."""
 
     def count_rows(self, file: DataFile, names: tuple[str, ...], types: ColumnTypes) -> int:
-        """How many rows a file has, by what it says of itself, once its columns are known to be those that are read."""
+        """Checks that a file has the columns that are read, and returns the number of rows that it states."""
 
     def batches(self, file: DataFile, part: slice, names: tuple[str, ...], max_bytes: int) -> Iterator[tuple[int, Any]]:
-        """(number of the first row, batch) for some rows of a file, whose values have at most `max_bytes` bytes."""
+        """Yields (number of the first row, batch) for some rows of a file, whose values have at most `max_bytes`
+        bytes.
+        """
 
     def describe(self, file: DataFile, error: Exception) -> DataFault:
-        """The fault for a file that pyarrow rejects."""
+        """Returns the fault for a file that pyarrow rejects."""
 
 
 def read_shards(
@@ -34,7 +36,7 @@ def read_shards(
     names: tuple[str, ...],
     max_bytes: int,
 ) -> Iterator[ArrowChunk]:
-    """The selected rows of all files. Every file is checked before the first batch.
+    """Yields the selected rows of all files. Every file is checked before the first batch.
 
     Raises:
         DataFault: a file is damaged or none of the format, lacks a column, or has another type of column than others.

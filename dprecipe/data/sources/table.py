@@ -34,7 +34,7 @@ SOURCES: tuple[tuple[type[Labelled], type[SourceBlock]], ...] = (
 
 
 def kind_of(block: type[SourceBlock]) -> str:
-    """The word that names a source in a recipe."""
+    """Returns the word that names a source in a recipe."""
     return str(get_args(block.model_fields["source"].annotation)[0])
 
 

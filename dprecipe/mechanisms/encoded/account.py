@@ -1,7 +1,7 @@
-"""The accounting of gradient encoding: from a recipe's constants to the events of a run, the free variable solved.
+"""Accounts for gradient encoding: from a recipe's constants to the events of a run, with the free variable solved.
 
 *Guarantees*: the events returned by `plan` spend at most the budget, by the accountant the budget names.
-Source: Nasr, Shokri and Houmansadr 2020, Lemmas 4 and 5, Theorem 1, with the errata of docs/encoding.md.
+Source: Nasr, Shokri and Houmansadr 2020, Lemmas 4 and 5, Theorem 1, with the errata of docs/explanation/encoding.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dprecipe.noisy_sum import solve
 
 
 def check(spec: Encoded, facts: Facts) -> list[Finding]:
-    """Findings that make this block impossible or unaccountable."""
+    """Finds what makes this block impossible or unaccountable."""
     findings = list(check_layer_sizes(spec, facts)) or [finding for rule in RULES for finding in rule(spec, facts)]
     if any(finding.is_error for finding in findings):
         return findings
@@ -30,7 +30,7 @@ def check(spec: Encoded, facts: Facts) -> list[Finding]:
 
 
 def plan(spec: Encoded, facts: Facts) -> Planned[EncodedPlan]:
-    """Solve the free variable.
+    """Solves the free variable.
 
     Raises:
         PlanRefused: the budget can't hold the plan (P102, P106), or is so large that it protects nothing (P107); or

@@ -24,10 +24,10 @@ Shifts = tuple[tuple[float, int], ...]
 
 @dataclass(frozen=True)
 class GradientBox:
-    """All that accounting needs of a codebook: the envelope, which bounds every codeword.
+    """The envelope of a codebook, which bounds every codeword and is all that accounting needs.
 
     `groups`: for each group its size and its envelope, in units of the codeword norm.
-    Source: divergences grow with each |coordinate| (docs/encoding.md, the box).
+    Source: divergences grow with each |coordinate| (docs/explanation/encoding.md, the box).
     """
 
     digest: str
@@ -40,13 +40,13 @@ class GradientBox:
 
     @property
     def length(self) -> float:
-        """L2 norm of the envelope, rounded up; a codeword has norm 1."""
+        """The L2 norm of the envelope, rounded up; a codeword has norm 1."""
         return round_up(
             math.sqrt(math.fsum(count * bound * bound for _, table in self.groups for bound, count in table))
         )
 
     def shifts(self, scales: Sequence[float] | None = None) -> tuple[float, Shifts]:
-        """The L2 norm of a codeword, and the envelope divided by it; both rounded up.
+        """Returns the L2 norm of a codeword, and the envelope divided by it; both rounded up.
 
         `scales`: (G,), relative scale of the noise in each group. The bound is then on the code divided by them,
         coordinate by coordinate, and its norm is that of the envelope.
@@ -80,7 +80,7 @@ class GradientBox:
 
     @staticmethod
     def from_json(content: Any) -> GradientBox:
-        """Read `to_json`; the input is untrusted.
+        """Reads the result of `to_json`; the input is untrusted.
 
         Raises:
             ValueError: the content is not the summary of a codebook.
@@ -119,7 +119,7 @@ class GradientBox:
 
 
 def _read_count(value: Any) -> int:
-    """Read a count of JSON: a positive integer, and no other type that converts to one."""
+    """Reads a count from JSON: a positive integer, and no other type that converts to one."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise TypeError(f"expected a count, got {value!r}")
     return value

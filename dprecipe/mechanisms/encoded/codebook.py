@@ -7,7 +7,7 @@ parameters, its envelope and its accounting are exact, and an encoder needs rank
 All values are stored as integers, so that two machines agree on them to the last bit.
 
 Legend: n codewords, D coordinates of a group, K levels.
-Source: Nasr, Shokri and Houmansadr 2020, section 3.1; docs/encoding.md lists what was repaired.
+Source: Nasr, Shokri and Houmansadr 2020, section 3.1; docs/explanation/encoding.md lists what was repaired.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dprecipe.privacy.rounding import round_up
 MAX_LEVEL = 65535
 """The largest level of a codeword, as a whole number."""
 WORDS_PER_PART = 2_000
-"""Codewords that are processed at once."""
+"""Number of codewords that are processed at once."""
 MAX_TABLE = 1 << 26
 """Upper bound on the size of a codebook's table, in bytes."""
 
@@ -55,19 +55,19 @@ class CodewordGroup:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """(K,): number of ranks of each level."""
+        """(K,): the number of ranks in each level."""
         return np.diff(np.append(self.ranks, self.size))
 
 
 @dataclass(frozen=True, eq=False)
 class Codebook:
-    """n codewords of L2 norm 1, as whole numbers."""
+    """A codebook: n codewords of L2 norm 1, as whole numbers."""
 
     sizes: tuple[int, ...]
     """(G,): coordinates of each group."""
     ranks: tuple[NDArray[np.int64], ...]
     whole: tuple[NDArray[np.uint16], ...]
-    """One (n, K) table a group."""
+    """One (n, K) table for each group."""
 
     @property
     def words(self) -> int:
@@ -120,7 +120,7 @@ class Codebook:
         return GradientBox(self.digest, self.words, tuple(groups))
 
     def to_bytes(self) -> bytes:
-        """The content of a file that `codebook_files.load_codebook` reads."""
+        """Returns the content of a file that `codebook_files.load_codebook` reads."""
         content: dict[str, Any] = {"sizes": np.array(self.sizes, dtype=np.int64)}
         for index, (ranks, table) in enumerate(zip(self.ranks, self.whole, strict=True)):
             content |= {f"ranks_{index}": ranks, f"levels_{index}": table}
@@ -130,7 +130,7 @@ class Codebook:
 
 
 def draw_gaussian_codebook(sizes: Sequence[int], words: int, floor: float, seed: int) -> Codebook:
-    """Draw codewords of |N(0, 1)| entries, ascending in each group, with L2 norm 1; entries below `floor` become zero.
+    """Draws codewords of |N(0, 1)| entries, ascending in each group, with L2 norm 1; entries below `floor` become zero.
 
     The order statistics are drawn directly (Rényi's representation: uniforms are ratios of sums of exponentials), so
     ten million coordinates cost the same as a thousand.
@@ -164,7 +164,7 @@ def draw_gaussian_codebook(sizes: Sequence[int], words: int, floor: float, seed:
 
 
 def fit_codebook(codewords: NDArray[np.floating[Any]], sizes: Sequence[int]) -> Codebook:
-    """The codebook nearest to vectors (n, D): magnitudes are sorted in each group, norms are scaled to 1.
+    """Returns the codebook nearest to vectors (n, D): magnitudes are sorted in each group, norms are scaled to 1.
 
     Raises:
         CodebookError: no vector, a wrong length, values that are not finite, or a vector of zeros.
@@ -173,7 +173,8 @@ def fit_codebook(codewords: NDArray[np.floating[Any]], sizes: Sequence[int]) -> 
 
 
 def fit_in_batches(batches: Iterable[NDArray[np.floating[Any]]], sizes: Sequence[int]) -> Codebook:
-    """As `fit_codebook`, of vectors that arrive in arrays (n, D); only one array is in memory at a time.
+    """Fits a codebook, as `fit_codebook` does, to vectors that arrive in arrays (n, D); only one array is in memory at
+    a time.
 
     Raises:
         CodebookError: as `fit_codebook`; or more vectors than the limit of a codebook.
@@ -200,8 +201,9 @@ def fit_in_batches(batches: Iterable[NDArray[np.floating[Any]]], sizes: Sequence
 
 
 def rank_starts(size: int) -> NDArray[np.int64]:
-    """(K,): first rank of each level in a group of `size` coordinates. Up to `LEVELS` coordinates each rank is a level;
-    with more, the quantiles of |N(0, 1)| at the starts are about equally spaced, and the largest ranks are single."""
+    """Returns the first rank of each level in a group of `size` coordinates, (K,). In groups of up to `LEVELS`
+    coordinates each rank is a level; in larger ones, the quantiles of |N(0, 1)| at the starts are about equally spaced,
+    and the largest ranks are single."""
     if size <= LEVELS:
         return np.arange(size)
     high = 1.0
@@ -229,7 +231,7 @@ def _round_levels(
 
 
 def _split_words(words: int) -> list[slice]:
-    """Slices of a few codewords each, which bound the memory of temporary arrays."""
+    """Returns slices of a few codewords each, which bound the memory of temporary arrays."""
     return [slice(start, min(start + WORDS_PER_PART, words)) for start in range(0, words, WORDS_PER_PART)]
 
 

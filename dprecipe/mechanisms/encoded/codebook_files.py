@@ -17,13 +17,13 @@ UNREADABLE = (
     *(OSError, ValueError, KeyError, EOFError, MemoryError, NotImplementedError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
 )
-"""What reading a damaged or hostile archive of arrays can raise; an array declares its own size."""
+"""Exceptions that a damaged or hostile archive of arrays can raise; an array declares its own size."""
 MAX_FILE = 1 << 30
 """Upper bound on the unpacked size of a codebook file, in bytes."""
 
 
 def load_codebook(path: Path, sizes: Sequence[int]) -> Codebook:
-    """A codebook file: one that `Codebook.save` wrote, or an array `codewords` (n, D), magnitudes ascending.
+    """Reads a codebook file: the content of `Codebook.to_bytes`, or an array `codewords` (n, D), magnitudes ascending.
 
     Raises:
         CodebookError: the file is not a codebook, has other sizes, or is signed or unsorted.

@@ -19,7 +19,7 @@ from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _ROWS_A_LINE = 64
-"""Rows of a table that make a line of the ledger about as long as a plain event's."""
+"""Number of table rows that make a line of the ledger about as long as a plain event's."""
 
 
 @register_event
@@ -49,7 +49,7 @@ class EncodedSum(BoxEvent):
     | all shifts 0 | `ValueError`: nothing would be bounded |
     | `sampling_rate` 1 | every unit takes part; no amplification |
 
-    Source: Nasr, Shokri & Houmansadr 2020, Lemma 4; docs/encoding.md.
+    Source: Nasr, Shokri & Houmansadr 2020, Lemma 4; docs/explanation/encoding.md.
     """
 
     kind: ClassVar[str] = "encoded"

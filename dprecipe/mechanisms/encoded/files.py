@@ -22,7 +22,7 @@ PATH = "mechanism.codebook.path"
 
 
 def read_attachments(recipe: Blocks, folder: Path) -> tuple[dict[str, str], list[Finding]]:
-    """The summary of the codebook file as text, or findings about the file."""
+    """Returns the summary of the codebook file as text, or findings about the file."""
     spec = recipe.mechanism
     if not isinstance(spec, Encoded) or not isinstance(spec.codebook, FileCodebook):
         return {}, []
@@ -40,7 +40,7 @@ def read_attachments(recipe: Blocks, folder: Path) -> tuple[dict[str, str], list
 
 
 def codebook_of(plan: EncodedPlan, folder: Path) -> Codebook:
-    """The codebook of a plan; `folder` is the recipe's.
+    """Returns the codebook of a plan; `folder` is the recipe's.
 
     Raises:
         RunFailed: the file is missing, or is not the one of the plan.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def box_of(spec: Encoded, facts: Facts) -> GradientBox:
-    """The envelope of the recipe's codebook: drawn from its seed, or read from the recipe's attachments.
+    """Returns the envelope of the recipe's codebook: drawn from its seed, or read from the recipe's attachments.
 
     Raises:
         PlanRefused: the codebook can't be made: its table is too large, or the floor is above every magnitude (R260).
@@ -45,7 +45,7 @@ def box_of(spec: Encoded, facts: Facts) -> GradientBox:
 
 
 def groups_of(spec: Encoded, facts: Facts) -> tuple[int, ...]:
-    """Number of coordinates of each group; coordinates are ranked within their group."""
+    """Returns the number of coordinates of each group; coordinates are ranked within their group."""
     return facts.layers if spec.groups == "layer" else (sum(facts.layers),)
 
 
@@ -86,7 +86,7 @@ class EncodedRun:
 
     @cached_property
     def sensitivity(self) -> float:
-        """How far one unit can move a sum, in codeword norms, each group over its relative noise."""
+        """Largest distance that one unit can move a sum, in codeword norms, each group over its relative noise."""
         relative = 1.0 if self.spec.group_noise is None else self._relative[0]
         return relative * (2 if self.exchanged else 1)
 
@@ -100,8 +100,8 @@ class EncodedRun:
 
     @property
     def min_multiplier(self) -> float:
-        """The smallest multiplier at which a solved phase has no more Fisher information than Gaussian noise of
-        multiplier `MIN_NOISE`."""
+        """Smallest multiplier at which a solved phase has no more Fisher information than Gaussian noise of multiplier
+        `MIN_NOISE`."""
         from dprecipe.noise.distributions import Distribution
 
         solved = [noise for _, noise in self.phases if noise.multiplier == "auto"]
@@ -110,7 +110,7 @@ class EncodedRun:
         )
 
     def split(self, multiplier: float, count: int) -> tuple[Charge, ...]:
-        """`count` events over the phases; `multiplier` is the solved one, or else the last phase's."""
+        """Splits `count` events over the phases; `multiplier` is the solved one, or else the last phase's."""
         auto = any(noise.multiplier == "auto" for _, noise in self.phases)
         charges = []
         for index, (_, noise) in enumerate(self.phases):
@@ -123,7 +123,7 @@ class EncodedRun:
         return tuple(charges)
 
     def openings(self) -> list[int]:
-        """Events of every phase but the last."""
+        """Returns the number of events in every phase but the last."""
         if not isinstance(self.spec.noise, tuple):
             return []
         return [self.pace.events_for(phase.epochs, phase.steps) for phase in self.spec.noise[:-1]]

@@ -27,7 +27,7 @@ class CodeNoise:
     family: str
     shape: float | None
     multiplier: float
-    """Its scale over the codeword norm."""
+    """The scale of the noise over the codeword norm."""
     scale: float
 
     @property
@@ -41,11 +41,11 @@ class CodeNoise:
 
 @dataclass(frozen=True)
 class EncodedPlan(UsualPlan):
-    """A run of gradient encoding."""
+    """The plan of a run of gradient encoding."""
 
     kind: ClassVar[str] = "encoded"
     size: int
-    """Units in the data set."""
+    """Number of units in the data set."""
     scheme: str
     phases: tuple[Recorded, ...]
     """The events of each phase of noise, in order."""
@@ -56,14 +56,14 @@ class EncodedPlan(UsualPlan):
     digest: str
     """The codebook's digest."""
     relative_sensitivity: float
-    """How far one unit moves a sum, in codeword norms, each group over its relative noise."""
+    """Largest distance that one unit moves a sum, in codeword norms, each group over its relative noise."""
     groups: tuple[int, ...]
-    """Coordinates of each group."""
+    """Number of coordinates in each group."""
     group_noise: tuple[float, ...] | None
     microbatch: int
-    """Units that share a code, on average."""
+    """Average number of units that share a code."""
     slots: int | None
-    """Micro-batches of a batch; `None`: each unit has its own code."""
+    """Number of micro-batches in a batch; `None`: each unit has its own code."""
     denoise: KolmogorovSmirnov | None
 
     @property
@@ -92,17 +92,17 @@ class EncodedPlan(UsualPlan):
 
     @property
     def divisor(self) -> float:
-        """Expected number of codes in a sum: what it is divided by."""
+        """Expected number of codes in a sum, by which the sum is divided."""
         return self.expected_batch if self.slots is None else float(self.slots)
 
     @property
     def dimension(self) -> int:
-        """Coordinates of a sum."""
+        """Number of coordinates of a sum."""
         return sum(self.groups)
 
     @property
     def sensitivity(self) -> float:
-        """How far one unit can move a sum in L2 norm, each group over its relative noise."""
+        """Largest L2 distance that one unit can move a sum, each group over its relative noise."""
         return self.relative_sensitivity * self.codebook.norm
 
     @property

@@ -1,4 +1,4 @@
-"""Checks of the `encoded` block, one small function each: what can't be accounted for. No data is read."""
+"""Checks of the `encoded` block, one small function each, against what can't be accounted for. No data is read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dprecipe.noisy_sum import phased, solve
 from dprecipe.noisy_sum.sampling import Pace
 
 FEW_COORDINATES = 1000
-"""With fewer coordinates the Kolmogorov–Smirnov distance under pure noise, 0.87/√d, exceeds the signal."""
+"""Number of coordinates below which the Kolmogorov–Smirnov distance under pure noise, 0.87/√d, exceeds the signal."""
 MANY_COORDINATES = 100
-"""With more coordinates the cost of noise depends on its Fisher information only."""
+"""Number of coordinates above which the cost of noise depends on its Fisher information only."""
 
 
 def check_layer_sizes(spec: Encoded, facts: Facts) -> Iterator[Finding]:
-    """Gradients are encoded layer by layer, so the sizes of the layers must be known before the model is built
-    (R280)."""
+    """Checks that the sizes of the layers are known before the model is built (R280): gradients are encoded layer by
+    layer."""
     if isinstance(facts.model, Hub):
         yield Finding(
             "R280",
@@ -36,7 +36,7 @@ def check_layer_sizes(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 
 def check_codebook(spec: Encoded, facts: Facts) -> Iterator[Finding]:
-    """A codebook fitted to private gradients would publish them without a charge (P130)."""
+    """Refuses a codebook fitted to private gradients, which would publish them without a charge (P130)."""
     if isinstance(spec.codebook, GradientCodebook):
         yield Finding(
             "P130",
@@ -76,7 +76,7 @@ def _check_codebook_file(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 
 def check_sampling(spec: Encoded, facts: Facts) -> Iterator[Finding]:
-    """Lemma 4 covers only units that join independently of each other (P131)."""
+    """Refuses units that do not join independently of each other: Lemma 4 covers no others (P131)."""
     if spec.sampling.scheme == "shuffle":
         yield Finding(
             "P131",
@@ -87,7 +87,8 @@ def check_sampling(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 
 def check_microbatches(spec: Encoded, facts: Facts) -> Iterator[Finding]:
-    """Micro-batches by position all change when one unit joins; with independent slots one unit changes one code."""
+    """Refuses micro-batches by position, which all change when one unit joins; with independent slots one unit changes
+    one code."""
     if isinstance(spec.microbatch, Slots) and spec.microbatch.by == "position":
         yield Finding(
             "P132",
@@ -115,7 +116,7 @@ def check_microbatches(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 
 def check_divisor(spec: Encoded, facts: Facts) -> Iterator[Finding]:
-    """The realised batch size is private, so it can't be the divisor (P134)."""
+    """Refuses the realised batch size as the divisor: it is private (P134)."""
     if spec.divide_by == "realised_batch":
         yield Finding(
             "P134",
@@ -126,7 +127,7 @@ def check_divisor(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 
 def check_denoising(spec: Encoded, facts: Facts) -> Iterator[Finding]:
-    """The step multiplier is post-processing only if it reads the noisy sum (P135); it needs many coordinates
+    """Checks that the step multiplier reads the noisy sum, so that it is post-processing (P135), and enough coordinates
     (P139)."""
     chosen = spec.denoising
     if chosen is None:
@@ -153,8 +154,8 @@ def check_denoising(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 
 def check_group_noise(spec: Encoded, facts: Facts) -> Iterator[Finding]:
-    """Ranking moves a bound from one coordinate to another, so coordinates that are ranked together need equal
-    noise."""
+    """Refuses different noise on coordinates that are ranked together: ranking moves a bound from one coordinate to
+    another."""
     if spec.group_noise is None:
         return
     if spec.groups == "model":
@@ -175,7 +176,7 @@ def check_group_noise(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 
 def check_distributions(spec: Encoded, facts: Facts) -> Iterator[Finding]:
-    """Noise families that are refused or discouraged, and shapes without a bound."""
+    """Finds noise families that are refused or discouraged, and shapes without a bound."""
     for path, noise in phases(spec.noise):
         try:
             families.check(noise.family, shape_of(noise))
@@ -207,12 +208,12 @@ def check_distributions(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 
 def check_phase_lengths(spec: Encoded, facts: Facts) -> Iterator[Finding]:
-    """Every phase but the last has exactly one length."""
+    """Checks that every phase but the last has exactly one length."""
     yield from phased.check_phase_lengths(spec.noise)
 
 
 def check_last_phase(spec: Encoded, facts: Facts) -> Iterator[Finding]:
-    """The phases before the last leave at least one step for the last."""
+    """Checks that the phases before the last leave at least one step for the last."""
     if not isinstance(spec.noise, tuple) or list(check_phase_lengths(spec, facts)):
         return
     if spec.sampling.scheme == "shuffle" or getattr(spec.sampling, "batch_size", 0) > facts.size:
@@ -222,7 +223,7 @@ def check_last_phase(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 
 def check_optimizer(spec: Encoded, facts: Facts) -> Iterator[Finding]:
-    """An adaptive optimizer cancels the scale of a gradient (P140)."""
+    """Warns of an adaptive optimizer, which cancels the scale of a gradient (P140)."""
     if spec.denoising is not None and facts.training.descent.kind != "sgd":
         yield Finding(
             "P140",
@@ -235,7 +236,7 @@ def check_optimizer(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 
 def check_batches(spec: Encoded, facts: Facts) -> Iterator[Finding]:
-    """Batches are no larger than the data, and the run is short enough to plan."""
+    """Checks that batches are no larger than the data, and that the run is short enough to plan."""
     yield from solve.check_batch_sizes(Pace.of(spec.sampling, facts.size), facts)
 
 

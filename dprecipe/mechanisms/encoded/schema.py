@@ -94,7 +94,7 @@ class Encoded(Block):
 
     @property
     def microbatch_size(self) -> int:
-        """Units that share a code, on average."""
+        """Average number of units that share a code."""
         return self.microbatch if isinstance(self.microbatch, int) else self.microbatch.size
 
     @property
@@ -106,7 +106,7 @@ class Encoded(Block):
 
     @property
     def solvable(self) -> dict[str, float | int | Auto]:
-        """The values that may be `auto`, by dotted path."""
+        """Values that may be `auto`, by dotted path."""
         return {f"{path}.multiplier": noise.multiplier for path, noise in phases(self.noise)}
 
 

@@ -1,4 +1,4 @@
-"""The starter recipes of gradient encoding: all but the name, for each source."""
+"""Starter recipes of gradient encoding: everything but the name, for each source."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ release: {report: true}
 
 
 def starter_text(source: str, data: str) -> str:
-    """A recipe without its name; `data` is the source's block."""
+    """Returns a recipe without its name; `data` is the source's block."""
     return f"{data}\nmodel: {_MODEL[source]}\n{_REST}"

@@ -146,7 +146,8 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
         ),
         Assumption(
             "floating_point",
-            "rounding of float64 noise leaks nothing, and nobody measures timing: docs/accounting.md#what-is-assumed",
+            "rounding of float64 noise leaks nothing, and nobody measures timing: "
+            "docs/explanation/accounting.md#what-is-assumed",
             "declaration",
         ),
     )

@@ -1,4 +1,4 @@
-"""The accounting of projected noisy SGD: from a recipe's constants to the one event of a run, the free variable solved.
+"""Accounts for projected noisy SGD: from a recipe's constants to the one event of a run, with the free variable solved.
 
 A run is one event however many steps it takes, because only its last iterate is released. Its cost is the smallest of
 several bounds (`theory.last_iterate`). They need the distance between neighbouring gradients and the contraction of a
@@ -27,7 +27,7 @@ from dprecipe.noise.schema import phases
 
 
 def check(spec: Pnsgd, facts: Facts) -> list[Finding]:
-    """Findings: what makes this block impossible, or impossible to account."""
+    """Finds what makes this block impossible, or impossible to account."""
     findings = rules.check(spec, facts)
     if any(finding.is_error for finding in findings):
         return findings
@@ -35,7 +35,7 @@ def check(spec: Pnsgd, facts: Facts) -> list[Finding]:
 
 
 def plan(spec: Pnsgd, facts: Facts) -> Planned[PnsgdPlan]:
-    """Solve the free variable.
+    """Solves the free variable.
 
     Raises:
         PlanRefused: the plan exceeds the budget (P102, P106), or the budget does not limit it (P107).
@@ -99,7 +99,7 @@ def _assumptions(spec: Pnsgd, facts: Facts) -> tuple[Assumption, ...]:
         Assumption(
             "floating_point",
             "rounding of float64 noise and steps leaks nothing, and nobody measures timing: "
-            "docs/accounting.md#what-is-assumed",
+            "docs/explanation/accounting.md#what-is-assumed",
             "declaration",
         ),
     )

@@ -51,7 +51,7 @@ BOUNDS = {
     "hybrid": "upper bound: amplification by iteration, then nonlinear contraction",
 }
 MIN_SHOWN = 1e-30
-"""A smaller δ is not drawn."""
+"""Smallest δ that is drawn."""
 
 
 class StageFacts(Block):
@@ -222,7 +222,7 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
     def compute_numbers(
         self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: None
     ) -> LastIterateNumbers:
-        """The bounds for the run among `charges`, all rounded up; `epsilon` is the claimed one.
+        """Computes the bounds for the run among `charges`, all rounded up; `epsilon` is the claimed one.
 
         The list by position is only for one run in the file's order and nothing beside it: for several charges it would
         not hold.
@@ -278,7 +278,7 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
     def list_figures(
         self, plan: Plan, facts: PnsgdFacts, charges: Sequence[Charge], epsilon: float, profile: Sequence[float]
     ) -> Sequence[Figure]:
-        """The guarantee by position and by bound; no figure of the run, whose iterates are not released."""
+        """Lists figures of the guarantee by position and by bound; none of the run, whose iterates are not released."""
         results = []
         if facts.by_position:
             results.append(
@@ -304,12 +304,12 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
 
 
 def _select_runs(charges: Sequence[Charge]) -> tuple[Charge, ...]:
-    """The charges without those of paid steps."""
+    """Returns the charges without those of paid steps."""
     return tuple(charge for charge in charges if isinstance(charge.event, ProjectedDescent))
 
 
 def _projection(plan: PnsgdPlan, numbers: LastIterateNumbers) -> ProjectionFacts:
-    """The problem, from the plan, and the bounds, from the events."""
+    """Returns the facts of the problem, from the plan, with the bounds, from the events."""
     descent, proven = plan.descent, plan.descent.proven
     return ProjectionFacts(
         constraint=plan.constraint,
@@ -343,7 +343,7 @@ def _projection(plan: PnsgdPlan, numbers: LastIterateNumbers) -> ProjectionFacts
 
 
 def _phases(plan: PnsgdPlan) -> tuple[PhaseFacts, ...] | None:
-    """The noise of each phase; None if the recipe has one."""
+    """Returns the noise of each phase; None if the recipe has one."""
     if plan.phase_steps is None:
         return None
     family = plan.descent.family
@@ -355,20 +355,20 @@ def _phases(plan: PnsgdPlan) -> tuple[PhaseFacts, ...] | None:
 def bounds_over_epsilon(
     plan: Plan, charges: Sequence[Charge], epsilons: Sequence[float]
 ) -> dict[str, list[tuple[float, float]]]:
-    """(ε, δ) of last-iterate releases by each bound."""
+    """Returns (ε, δ) of last-iterate releases by each bound."""
     columns = [whole_runs.delta_by_bound(charges, epsilon, plan.budget.neighbouring) for epsilon in epsilons]
     return {name: [(e, column[name]) for e, column in zip(epsilons, columns, strict=True)] for name in columns[0]}
 
 
 def draw_positions(axes: Axes, rows: Sequence[PositionBound], epsilon: float) -> None:
-    """ε at the claim's δ against the record's position in the file."""
+    """Draws ε at the claim's δ against the record's position in the file."""
     axes.draw_level(epsilon)
     axes.plot((row.position, row.epsilon) for row in rows)
     axes.set("position of the record", "ε", y_limits=(0, epsilon * 1.08))
 
 
 def draw_bounds(axes: Axes, curves: Mapping[str, Sequence[tuple[float, float]]], claimed: tuple[float, float]) -> None:
-    """δ(ε) by each bound on a logarithmic scale, with the claimed point."""
+    """Draws δ(ε) by each bound on a logarithmic scale, with the claimed point."""
     for (name, points), color in zip(curves.items(), SERIES, strict=False):
         shown = [(e, d) for e, d in points if d > MIN_SHOWN]
         if shown:

@@ -1,10 +1,10 @@
-"""What is proved of a convex loss on a set: how far a record can move a gradient, and how much a step contracts.
+"""Proves the constants of a convex loss on a set: how far a record can move a gradient, and how much a step contracts.
 
 `prove_constants` goes from a model, a bound on the features' norm and the set to the constants; `step_contraction` from
 those and a learning rate to the Lipschitz constant of a step. No data is read: features and targets keep their bounds
 because they are clipped to them. Every number is rounded to the safe side.
 
-Of a linear predictor z = w·x with ‖x‖ <= R (a bias is a further feature of 1, so R² grows by 1) and ‖w‖ <= r, a loss
+For a linear predictor z = w·x with ‖x‖ <= R (a bias is a further feature of 1, so R² grows by 1) and ‖w‖ <= r, a loss
 φ(z, y) has the gradient φ'(z, y) x and the Hessian φ''(z, y) xxᵀ, so that |φ'| R bounds the gradient of a record, the
 Lipschitz constant L of its loss, and φ'' R² its smoothness. The regulariser (λ/2)‖w‖² has the gradient λw, which is the
 same whatever the records are, and adds λ to smoothness β and strong convexity ρ. A linear predictor without a
@@ -53,19 +53,19 @@ class Proven:
 
     parameters: int
     outputs: int
-    """Linear predictors: one for each class of softmax regression, else one."""
+    """Number of linear predictors: one for each class of softmax regression, else one."""
     largest_norm: float
-    """r: of all parameters, in L2."""
+    """r: the largest L2 norm of all parameters together."""
     diameter: float
-    """D, of the set."""
+    """D: the diameter of the set."""
     lipschitz: float
-    """L: of a record's loss, without the regulariser."""
+    """L: the Lipschitz constant of a record's loss, without the regulariser."""
     gradient_sensitivity: float
     """Δ: the largest L2 distance between the gradients of two neighbouring records."""
     smoothness: float
-    """β, with the regulariser."""
+    """β: the smoothness, with the regulariser."""
     strong_convexity: float
-    """ρ: a lower bound, with the regulariser."""
+    """ρ: a lower bound of the strong convexity, with the regulariser."""
 
 
 def prove_constants(
@@ -77,7 +77,8 @@ def prove_constants(
     relation: Neighbouring,
     fullness: Fraction = Fraction(1),
 ) -> Proven:
-    """The constants of `model` on `width` features of L2 norm at most `feature_norm`; `location` reads no features.
+    """Returns the constants of `model` on `width` features of L2 norm at most `feature_norm`; `location` reads no
+    features.
 
     `relation` is `replace_one` or `zero_out_one` (a null record has a gradient of 0). `fullness`: records of the
     shortest batch over the number that its sum is divided by; a short batch curves less.
@@ -112,14 +113,15 @@ def prove_constants(
 
 
 def count_parameters(model: Provable, width: int, classes: int) -> int:
-    """How many numbers are learned."""
+    """Counts the learned parameters."""
     if isinstance(model, Location):
         return 1
     return (classes if isinstance(model, SoftmaxRegression) else 1) * (width + model.bias)
 
 
 def measure_set(constraint: Constraint, parameters: int) -> tuple[float, float]:
-    """(largest L2 norm of a point, largest distance of two): upper bounds, with more than the rounding of a projection.
+    """Returns (largest L2 norm of a point, largest distance of two): upper bounds, with more slack than the rounding of
+    a projection.
 
     Two points of a simplex are farthest apart at two vertices; of a box, at opposite corners.
     """
@@ -145,7 +147,8 @@ def measure_set(constraint: Constraint, parameters: int) -> tuple[float, float]:
 
 
 def _loss(model: Provable, reach: float) -> tuple[float, float, Fraction]:
-    """Of predictions |z| <= `reach`: bounds of |φ'|, of ‖φ'(z) x - φ'(z') x'‖ / R over two records, and of φ''.
+    """Returns, for predictions |z| <= `reach`, bounds of |φ'|, of ‖φ'(z) x - φ'(z') x'‖ / R over two records, and of
+    φ''.
 
     The second is at most twice the first. For softmax regression φ' is the vector p - e_y.
     """
@@ -176,7 +179,8 @@ def _loss(model: Provable, reach: float) -> tuple[float, float, Fraction]:
 
 
 def _two_errors(reach: float) -> float:
-    """Most of ‖(w·x - y) x - (w·x' - y') x'‖ over ‖x‖, ‖x'‖ <= 1, |y|, |y'| <= 1, ‖w‖ <= a, where a = `reach`.
+    """Bounds ‖(w·x - y) x - (w·x' - y') x'‖ over ‖x‖, ‖x'‖ <= 1, |y|, |y'| <= 1, ‖w‖ <= a, where a = `reach`: returns
+    the maximum.
 
     It is convex in y and in y', and (x, y) and (-x, -y) have one gradient: y = y' = -1 are the worst. With s the mean
     of x and x', d their difference and δ its length, the rest is d + (w·s) d + (w·d) s, of at most δ + aV with
@@ -192,7 +196,8 @@ def _two_errors(reach: float) -> float:
 
 
 def _two_sigmoids(reach: float) -> float:
-    """Most of ‖s(w·z) z - s(w·z') z'‖ over ‖z‖, ‖z'‖ <= 1 and ‖w‖ <= a, where a = `reach` and s is the sigmoid.
+    """Returns the maximum of ‖s(w·z) z - s(w·z') z'‖ over ‖z‖, ‖z'‖ <= 1 and ‖w‖ <= a, where a = `reach` and s is the
+    sigmoid.
 
     (z stands for -yx.) It is the most of N = 2 s(a cos φ) sin φ, z and z' mirroring each other at w at an angle of φ.
 
@@ -220,7 +225,7 @@ def _two_sigmoids(reach: float) -> float:
 
 
 def apply_declared(proven: Proven, constants: Constants) -> Proven:
-    """The constants with those that a recipe states in place of the proved ones; Δ grows in proportion to L."""
+    """Returns the constants, with those that a recipe states instead of the proved ones; Δ grows in proportion to L."""
     lipschitz, gradient_sensitivity = proven.lipschitz, proven.gradient_sensitivity
     if constants.lipschitz is not None and lipschitz:
         gradient_sensitivity = round_above(
@@ -239,8 +244,8 @@ def apply_declared(proven: Proven, constants: Constants) -> Proven:
 
 
 def step_contraction(learning_rate: float, proven: Proven) -> float:
-    """M* = max(|1 - ηρ|, |1 - ηβ|), rounded up: the Lipschitz constant of a step before its noise; a projection on a
-    convex set adds nothing.
+    """Returns M* = max(|1 - ηρ|, |1 - ηβ|), rounded up: the Lipschitz constant of a step before its noise; a projection
+    on a convex set adds nothing.
 
     Proof: the gradients of the mean loss at two points of the set differ by H times the points' difference, H the mean
     of the Hessian over the segment between them, whose eigenvalues lie from ρ to β; so do the steps, by I - ηH. Never
@@ -252,7 +257,7 @@ def step_contraction(learning_rate: float, proven: Proven) -> float:
 
 
 def round_above(exact: Fraction) -> float:
-    """The least double that is no smaller."""
+    """Returns the smallest double that is not below the value."""
     try:
         rounded = exact.numerator / exact.denominator
     except OverflowError:
@@ -261,12 +266,12 @@ def round_above(exact: Fraction) -> float:
 
 
 def round_below(exact: Fraction) -> float:
-    """The greatest double that is no larger."""
+    """Returns the largest double that is not above the value."""
     return 0.0 - round_above(-exact)  # and never -0.0
 
 
 def _root(square: Fraction) -> float:
-    """A square root, rounded up."""
+    """Returns a square root, rounded up."""
     rounded = math.sqrt(round_above(square))
     if not math.isfinite(rounded):
         return rounded
@@ -276,19 +281,19 @@ def _root(square: Fraction) -> float:
 
 
 def _times(a: float, b: float) -> float:
-    """A product, rounded up."""
+    """Returns a product, rounded up."""
     if not (math.isfinite(a) and math.isfinite(b)):
         return math.inf
     return round_above(Fraction(a) * Fraction(b))
 
 
 def _plus(a: float, b: float) -> float:
-    """A sum, rounded up."""
+    """Returns a sum, rounded up."""
     return round_above(Fraction(a) + Fraction(b)) if math.isfinite(a) else math.inf
 
 
 def _slightly_more(value: float) -> float:
-    """The value plus more than the rounding error of a few operations."""
+    """Returns the value plus more than the rounding error of a few operations."""
     return value * (1 + 1e-14)
 
 

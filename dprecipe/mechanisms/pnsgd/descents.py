@@ -1,4 +1,4 @@
-"""A recipe's run of projected noisy SGD as arithmetic: its event, and which noise or length keeps the budget.
+"""A recipe's run of projected noisy SGD as arithmetic: its event, and the noise or length that keeps the budget.
 
 Accountants are imported on use: a recipe with something to solve validates without numpy.
 """
@@ -26,22 +26,22 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 
 MIN_NOISE, MAX_NOISE = 1e-9, 1e7
-"""Range of the multiplier. σ over L is small where a step averages many records."""
+"""Range of the multiplier that is solved for. σ over L is small where a step averages many records."""
 MIN_MULTIPLIER = 1e-3
 """The smallest multiplier that a recipe may state."""
 MIN_NOISE_RATIO = solve.MIN_NOISE / 2
 """Smallest noise over the distance between neighbouring gradients, which is up to twice a clip norm."""
 LARGE_EPSILON = 10.0
-"""No larger ε is suggested: its guarantee would be weak."""
+"""Largest ε that is suggested: the guarantee of a larger one would be weak."""
 MAX_WIDTH = 5.0
-"""M D / (ησ) above which a step contracts hardly at all."""
+"""Value of M D / (ησ) above which a step contracts hardly at all."""
 
 _CLOSE = 1 - 1e-3
-"""A δ of at least this part of the budget's is close enough: ε changes by far less."""
+"""Share of the budget's δ that is close enough to it: ε changes by far less."""
 _CLOSE_EPSILON = 1 - 1e-4
-"""The same of ε."""
+"""Share of the budget's ε that is close enough to it."""
 _INSIDE = 1 - 1e-6
-"""The part of the budget's ε that is converted to δ, so that converting back stays within the budget."""
+"""Share of the budget's ε that is converted to δ, so that converting back stays within the budget."""
 
 
 class PnsgdRun:
@@ -58,17 +58,17 @@ class PnsgdRun:
         auto = [f"{path}.multiplier" for path, noise in self.phases if noise.multiplier == "auto"]
         path, last = self.phases[-1]
         self.path = auto[0] if auto else f"{path}.multiplier"
-        """Of the multiplier that is solved for, or else offered as a remedy."""
+        """Path of the multiplier that is solved for, or else offered as a remedy."""
         self.multiplier = None if auto or last.multiplier == "auto" else float(last.multiplier)
 
     def scales(self, multiplier: float) -> list[float]:
-        """The noise multiplier of each phase."""
+        """Returns the noise multiplier of each phase."""
         return [
             multiplier if f"{path}.multiplier" == self.path else float(noise.multiplier) for path, noise in self.phases
         ]
 
     def stages(self, multiplier: float, steps: int) -> tuple[Stage, ...]:
-        """The run, cut into stages of equal steps."""
+        """Returns the run, cut into stages of equal steps."""
         lengths = self.phase_steps
         scales = [scale * self.proven.lipschitz for scale in self.scales(multiplier)]
         return cut_stages(
@@ -76,7 +76,7 @@ class PnsgdRun:
         )
 
     def event(self, multiplier: float, steps: int) -> ProjectedDescent:
-        """What the run releases."""
+        """Returns the event of the run."""
         return self.problem.event(self.stages(multiplier, steps))
 
     @cached_property
@@ -104,7 +104,8 @@ class PnsgdRun:
         )
 
     def check(self) -> list[Finding]:
-        """Whether a run whose noise is given keeps the budget, and what a last-iterate release gains."""
+        """Finds out whether a run whose noise is given exceeds the budget, and whether a last-iterate release gains
+        nothing."""
         if self.multiplier is None:
             return []
         if self.steps is None:
@@ -118,7 +119,7 @@ class PnsgdRun:
         return find_advice(self.spec, event, self.bounds(event)[1])
 
     def solve(self) -> tuple[float, int, dict[str, float | int]]:
-        """The multiplier, the number of steps, and which of them was solved for.
+        """Returns the multiplier, the number of steps, and which of them was solved for.
 
         Raises:
             PlanRefused: as `plan`.
@@ -139,7 +140,7 @@ class PnsgdRun:
         raise PlanRefused([solve.two_free_variables(self.path)])
 
     def bounds(self, event: ProjectedDescent) -> tuple[tuple[BoundValue, ...], str]:
-        """ε by each bound for this noise, rounded up (None: infinite), and the name of the bound that is claimed."""
+        """Returns ε by each bound for this noise, rounded up (None: infinite), and the name of the claimed bound."""
         from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
         delta = self.budget.delta
@@ -167,7 +168,7 @@ class PnsgdRun:
         return steps
 
     def min_multiplier(self, steps: int) -> float | None:
-        """Smallest multiplier, to six digits, with which `steps` steps fit the budget; None: none does."""
+        """Returns the smallest multiplier, to six digits, with which `steps` steps fit the budget; None: none does."""
         from dprecipe.privacy import calibrate, gdp
 
         budget, proven, limit = self.budget, self.proven, self._limit
@@ -193,7 +194,8 @@ class PnsgdRun:
         return calibrate.refine_noise(cost, inside, outside, limit, rounding.round_up, self._close)
 
     def max_steps(self, multiplier: float) -> int:
-        """Most steps, up to `MAX_STEPS`, that fit the budget; the opening's where not one more does.
+        """Returns the largest number of steps, up to `MAX_STEPS`, that fit the budget; the opening's where not one more
+        does.
 
         Bisection: where the cost is not quite monotone in the length, a length that fits, and whose successor does not.
         """
@@ -212,8 +214,9 @@ class PnsgdRun:
 
     @cached_property
     def _measure(self) -> Callable[[ProjectedDescent], float]:
-        """What an event costs, to be compared with `_limit`: alone, δ at the budget's ε, which is fast; with paid steps
-        before it, ε of everything at the budget's δ, since distributions on a grid invert each other only roughly."""
+        """The cost function of events, compared with `_limit`: alone, δ at the budget's ε, which is fast; with paid
+        steps before it, ε of everything at the budget's δ, since distributions on a grid invert each other only
+        roughly."""
         from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
         if self.facts.stages:
@@ -225,26 +228,26 @@ class PnsgdRun:
 
     @property
     def _limit(self) -> float:
-        """The most that `_measure` may say."""
+        """Largest allowed value of `_measure`."""
         return self.facts.cap or math.inf if self.facts.stages else self.budget.delta
 
     @property
     def _close(self) -> float:
-        """The part of `_limit` that is close enough."""
+        """Share of `_limit` that is close enough."""
         return _CLOSE_EPSILON if self.facts.stages else _CLOSE
 
     def _fits(self, event: ProjectedDescent) -> bool:
         return self._measure(event) <= self._limit
 
     def _cost(self, event: ProjectedDescent) -> float:
-        """ε of everything, paid steps and run, at the budget's δ, rounded up."""
+        """Returns ε of everything, paid steps and run, at the budget's δ, rounded up."""
         from dprecipe.privacy import accountants
 
         charges = self.facts.release((Charge(event, 1),))
         return rounding.round_up(accountants.epsilon(charges, self.budget.delta, self.relation, self.budget.accountant))
 
     def _overspent(self, multiplier: float, steps: int) -> Finding:
-        """The finding: by how much the run exceeds the budget, and which single change makes it fit."""
+        """Returns the finding for an overspent budget: the excess, and the single changes that would each fit it."""
         if (finding := find_overspent_stages(self.facts)) is not None:
             return finding
         cap, max_steps, min_multiplier = self.facts.cap, self.max_steps(multiplier), self.min_multiplier(steps)
@@ -266,7 +269,7 @@ class PnsgdRun:
         )
 
     def _suggest_length(self, max_steps: int) -> list[str]:
-        """The remedy of a shorter run, in the unit that the recipe uses."""
+        """Suggests a shorter run, in the unit that the recipe uses."""
         if self.facts.training.steps is not None:
             return [f"lower training.steps to {max_steps} {solve.AS_MANY}"]
         passes = Fraction(max_steps, self.batches)
@@ -279,7 +282,7 @@ class PnsgdRun:
         field = "steps" if self.facts.training.steps is not None else "epochs"
         return Finding(
             "P107",
-            f"the budget holds {solve.MAX_STEPS:,} steps and more at this noise: on a bounded set the cost of a run "
+            f"the budget holds {solve.MAX_STEPS:,} steps or more at this noise: on a bounded set the cost of a run "
             "levels off",
             f"give training.{field} a number, or lower budget.epsilon",
             f"training.{field}",
@@ -307,7 +310,7 @@ _SMALLER = {
 
 
 def find_advice(spec: Pnsgd, event: ProjectedDescent, winner: str) -> list[Finding]:
-    """A warning where releasing only the last iterate gains nothing, or hardly anything."""
+    """Warns where releasing only the last iterate gains nothing, or hardly anything."""
     min_width = min(shrink * diameter for _, _, shrink, diameter in event.stages)
     fixed = spec.order == "sequential" and spec.stop == "last"
     later = event.batches > 1 and not fixed

@@ -101,12 +101,12 @@ class ProjectedDescent(Event):
 
     @property
     def batches(self) -> int:
-        """Steps in one pass over the records."""
+        """Number of steps in one pass over the records."""
         return -(-self.size // self.batch)
 
     @property
     def steps(self) -> int:
-        """All steps, of all passes."""
+        """Number of all steps, of all passes."""
         return sum(steps for steps, *_ in self.stages)
 
     @property
@@ -192,8 +192,8 @@ class LastIterateProfile:
         return {name: last_iterate.delta(self.event, epsilon, name).value for name in last_iterate.bounds(self.event)}
 
     def by_position(self, delta: float, epsilon: float, max_rows: int, fewer: int) -> tuple[PositionRow, ...]:
-        """Rows for runs in the file's order to their last step; none for others. Records of a batch have equal rows.
-        Where stages and batches are many, adjacent batches share the largest of their bounds."""
+        """Returns rows for runs in the file's order to their last step; none for others. Records of a batch have equal
+        rows. Where stages and batches are many, adjacent batches share the largest of their bounds."""
         from dprecipe.mechanisms.pnsgd.theory import last_iterate, positions
 
         if (self.event.order, self.event.stop) != ("sequential", "last"):

@@ -47,14 +47,14 @@ class PlannedDescent:
     neighbouring: str
     family: str
     size: int
-    """Records."""
+    """Number of records."""
     batch_size: int
     order: Literal["sequential", "permuted"]
     stop: Literal["last", "random"]
     proven: Proven
 
     def event(self, stages: Sequence[Stage]) -> ProjectedDescent:
-        """The event of a run of these stages; every number is rounded to the safe side."""
+        """Returns the event of a run of these stages; every number is rounded to the safe side."""
         proven = self.proven
         gradient_sensitivity, diameter, rows = Fraction(proven.gradient_sensitivity), Fraction(proven.diameter), []
         for stage in stages:
@@ -80,13 +80,13 @@ class PlannedDescent:
 
 @dataclass(frozen=True)
 class PnsgdPlan(UsualPlan):
-    """A run of projected noisy SGD."""
+    """The plan of a run of projected noisy SGD."""
 
     kind: ClassVar[str] = "pnsgd"
     descent: PlannedDescent
     stages: tuple[Stage, ...]
     phase_steps: tuple[int, ...] | None
-    """Steps of each phase of noise but the last; `None`: the recipe has one noise."""
+    """Numbers of steps of all phases of noise but the last; `None`: the recipe has one noise."""
     constraint: Constraint
     feature_norm: float | None
     """Norm that features are clipped to; `None`: the model reads no features."""
@@ -129,7 +129,7 @@ class PnsgdPlan(UsualPlan):
 
     @property
     def passes(self) -> float:
-        """Passes over all records, at most."""
+        """Largest number of passes over all records."""
         return self.event.steps / self.event.batches
 
     @property
@@ -147,14 +147,14 @@ class PnsgdPlan(UsualPlan):
         return tuple(NoisePhase(end - start, self._multiplier(start)) for start, end in zip(starts, ends, strict=True))
 
     def _multiplier(self, step: int) -> float:
-        """The noise of a step over the Lipschitz constant, as the recipe states it or as it was solved."""
+        """Returns the noise of a step over the Lipschitz constant, as the recipe states it or as it was solved."""
         lipschitz = self.descent.proven.lipschitz
         ends = accumulate(stage.steps for stage in self.stages)
         scale = next(stage.noise_scale for stage, end in zip(self.stages, ends, strict=True) if step < end)
         return shortest_number(scale / lipschitz, lambda written: written * lipschitz == scale)
 
     def deviation(self, stage: Stage) -> float:
-        """Standard deviation of the noise on a step's mean gradient."""
+        """Returns the standard deviation of the noise on a step's mean gradient."""
         return stage.noise_scale * (math.sqrt(2) if self.descent.family == "laplace" else 1.0)
 
     def describe(self) -> list[tuple[str, str]]:

@@ -1,5 +1,5 @@
-"""What a recipe of projected noisy SGD must not say, one function for each rule: no model without proven constants, no
-features without a bound, nothing that would show an iterate before the last one.
+"""Checks of a recipe of projected noisy SGD, one function for each rule: no model without proven constants, no features
+without a bound, nothing that would show an iterate before the last one.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from dprecipe.privacy.adjacency import Neighbouring
 
 FAMILIES = ("gaussian", "laplace")
 _MAGNITUDES = (1e-50, 1e50)
-"""Between these, a product of a few constants neither overflows nor underflows."""
+"""Range of constants in which a product of a few of them neither overflows nor underflows."""
 
 
 def check(spec: Pnsgd, facts: Facts) -> list[Finding]:
-    """All findings that need no accountant."""
+    """Returns all findings that need no accountant."""
     findings = [finding for rule in RULES for finding in rule(spec, facts)]
     if any(finding.is_error for finding in findings):
         return findings  # what follows needs the constants
@@ -39,8 +39,8 @@ def check(spec: Pnsgd, facts: Facts) -> list[Finding]:
 
 
 def derive_constants(spec: Pnsgd, facts: Facts) -> Proven:
-    """The constants of the recipe's loss, before the recipe rounds any. `check_provable` and `check_bounded_features`
-    must have passed.
+    """Returns the constants of the recipe's loss, before the recipe rounds any. `check_provable` and
+    `check_bounded_features` must have passed.
 
     Raises:
         ValueError: the constants of the model, or of its features, can't be proved.
@@ -60,19 +60,19 @@ def derive_constants(spec: Pnsgd, facts: Facts) -> Proven:
 
 
 def count_batches(spec: Pnsgd, facts: Facts) -> int:
-    """Steps in a pass over the data."""
+    """Counts the steps in a pass over the data."""
     return math.ceil(facts.size / spec.batch_size)
 
 
 def opening_steps(spec: Pnsgd, facts: Facts) -> int:
-    """Steps of all phases of noise but the last."""
+    """Counts the steps of all phases of noise but the last."""
     if not isinstance(spec.noise, tuple):
         return 0
     return sum(convert_to_steps(phase.epochs, phase.steps, count_batches(spec, facts)) for phase in spec.noise[:-1])
 
 
 def count_steps(spec: Pnsgd, facts: Facts) -> int | None:
-    """Steps of the run; None: as many as the budget holds."""
+    """Counts the steps of the run; None: as many as the budget holds."""
     training = facts.training
     if training.epochs == "auto" or training.steps == "auto":
         return None
@@ -80,7 +80,7 @@ def count_steps(spec: Pnsgd, facts: Facts) -> int | None:
 
 
 def check_provable(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
-    """A convex model whose constants are proved."""
+    """Checks that the model is convex and its constants are proved."""
     model, classes = facts.model, data_facts(facts.data).outputs
     if isinstance(model, LogisticRegression) and classes != 2:
         yield Finding(
@@ -100,7 +100,8 @@ def check_provable(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_bounded_features(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
-    """Features whose norm is bounded by clipping and does not change from one use of a record to the next."""
+    """Checks that the norm of the features is bounded by clipping, and that they don't change from one use of a record
+    to the next."""
     if isinstance(facts.model, Location):
         return
     moving = [
@@ -133,7 +134,7 @@ def check_bounded_features(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_unit(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
-    """A unit is one record, with one position in the order."""
+    """Checks that a unit is one record, with one position in the order."""
     if facts.data.unit != "record":
         yield Finding(
             "P172",
@@ -144,7 +145,7 @@ def check_unit(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_optimizer(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
-    """The steps keep no state but the iterate."""
+    """Checks that the steps keep no state but the iterate."""
     optimizer = facts.training.optimizer
     if optimizer is None:
         return
@@ -161,7 +162,7 @@ def check_optimizer(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_iterates(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
-    """No iterate before the last one leaves the run."""
+    """Checks that no iterate before the last one leaves the run."""
     if spec.iterates == "released":
         yield Finding(
             "P166",
@@ -186,7 +187,8 @@ def check_iterates(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_noise(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
-    """Gaussian or Laplace noise, one family in all phases, and not too many phases."""
+    """Checks that the noise is Gaussian or Laplace, one family in all phases, and that there are not too many
+    phases."""
     noises = phases(spec.noise)
     for path, one in noises:
         if one.family not in FAMILIES:
@@ -215,7 +217,7 @@ def check_noise(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_parameters(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
-    """Laplace noise is for models of one parameter."""
+    """Checks that a model with Laplace noise has one parameter."""
     if any(one.family != "laplace" for _, one in phases(spec.noise)) or [
         *check_provable(spec, facts),
         *check_set(spec, facts),
@@ -233,7 +235,7 @@ def check_parameters(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_lengths(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
-    """Batches that fit the data, a run that can be planned, and phases that fit into it."""
+    """Checks that batches fit the data, that the run can be planned, and that the phases fit into it."""
     if spec.batch_size > facts.size:
         yield Finding(
             "P105",
@@ -259,7 +261,7 @@ def check_lengths(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_learning_rate(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
-    """A schedule of the learning rate that does not end at 0."""
+    """Checks that a schedule of the learning rate does not end at 0."""
     rate = spec.learning_rate
     if isinstance(rate, LearningRateSchedule) and rate.to == 0:
         yield Finding(
@@ -271,7 +273,7 @@ def check_learning_rate(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_stop(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
-    """A random stop needs steps that are all the same."""
+    """Checks that all steps are the same if the stop is random."""
     scheduled = isinstance(spec.learning_rate, LearningRateSchedule)
     if spec.stop == "random" and (scheduled or len(phases(spec.noise)) > 1):
         changes = "a learning rate schedule" if scheduled else "noise in phases"
@@ -284,7 +286,7 @@ def check_stop(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_proportions(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
-    """Numbers of a size that can be multiplied."""
+    """Checks that the constants have magnitudes that can be multiplied."""
     proven, rate = derive_constants(spec, facts), spec.learning_rate
     rates = (rate.from_, rate.to) if isinstance(rate, LearningRateSchedule) else (rate,)
     constants_ = (
@@ -305,7 +307,8 @@ def check_proportions(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_constants(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
-    """Declared constants are possible and no stronger than those proved of the model; steps do not expand."""
+    """Checks that declared constants are possible and no stronger than the proved ones, and that steps do not
+    expand."""
     proven = derive_constants(spec, facts)
     errors = [*_check_consistency(spec, proven, facts), *_check_declared(spec, proven)]
     yield from errors[:1] if errors and errors[0].code == "P160" else errors

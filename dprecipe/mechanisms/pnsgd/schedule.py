@@ -1,4 +1,4 @@
-"""A run cut into stages of whole steps, each with one learning rate and one scale of noise.
+"""Cuts a run into stages of whole steps, each with one learning rate and one scale of noise.
 
 The account charges these stages and the engine runs them, so what runs is what was accounted. A learning rate schedule
 becomes piecewise constant (`dprecipe.noisy_sum.piecewise`).
@@ -16,7 +16,7 @@ from dprecipe.noisy_sum import piecewise
 
 MAX_STAGES = 256
 MAX_PHASES = MAX_STAGES // 2
-"""Limit on phases of noise, which leaves the other stages for the learning rate."""
+"""Largest number of noise phases, which leaves the other stages for the learning rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Stage:
 def cut_stages(
     learning_rate: float | LearningRateSchedule, noise: Sequence[tuple[int, float]], steps: int, batches: int
 ) -> tuple[Stage, ...]:
-    """At most `MAX_STAGES` stages that together take `steps` steps; a pass takes `batches`.
+    """Returns at most `MAX_STAGES` stages that together take `steps` steps; a pass takes `batches`.
 
     `noise` has at most `MAX_PHASES` phases: (steps, scale). The last phase lasts to the end, whatever its number of
     steps.
@@ -56,18 +56,18 @@ def cut_stages(
 
 
 def convert_to_steps(epochs: float | None, steps: int | None, batches: int) -> int:
-    """Whole steps that cover a length given in passes or steps; exact decimals, so that 0.1 passes of 60,000 batches
-    are 6,000 steps."""
+    """Returns the whole number of steps that covers a length given in passes or steps; exact decimals, so that 0.1
+    passes of 60,000 batches are 6,000 steps."""
     return math.ceil(Fraction(str(epochs)) * batches) if steps is None else steps
 
 
 def _length(schedule: LearningRateSchedule, steps: int, batches: int) -> int:
-    """Steps of the schedule itself; the value of its last one lasts from then on."""
+    """Returns the number of steps of the schedule itself; the value of its last one lasts from then on."""
     return steps if schedule.epochs is None else convert_to_steps(schedule.epochs, None, batches)
 
 
 def _rate(learning_rate: float | LearningRateSchedule, step: int, steps: int, batches: int) -> float:
-    """The learning rate of a step, counted from 0."""
+    """Returns the learning rate of a step, counted from 0."""
     if not isinstance(learning_rate, LearningRateSchedule):
         return float(learning_rate)
     return learning_rate.at(step, _length(learning_rate, steps, batches))

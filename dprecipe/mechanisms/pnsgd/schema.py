@@ -20,7 +20,7 @@ Coordinates = Annotated[
 
 
 def list_coordinates(numbers: float | tuple[float, ...] | None, parameters: int) -> tuple[float, ...]:
-    """A number for each parameter; zeros where there are none."""
+    """Returns a number for each parameter; zeros where there are none."""
     return numbers if isinstance(numbers, tuple) else (0.0 if numbers is None else numbers,) * parameters
 
 
@@ -42,7 +42,7 @@ class BoxConstraint(Block):
 
 
 class IntervalConstraint(Block):
-    """Each parameter lies in an interval of its own."""
+    """Each parameter lies in its own interval."""
 
     kind: Literal["intervals"]
     low: Coordinates = Field(description="a number for all parameters, or one for each, in their order")
@@ -62,7 +62,7 @@ Constraint = Annotated[
 
 
 class Constants(Block):
-    """Rounded constants in place of those proved of the model; none may be stronger than the proved one."""
+    """Rounded constants instead of those proved of the model; none may be stronger than the proved one."""
 
     lipschitz: PositiveFloat | None = Field(None, description="L, of the loss without its regulariser; no smaller")
     smoothness: PositiveFloat | None = Field(None, description="β; no smaller")
@@ -87,7 +87,7 @@ class Pnsgd(Block):
     stop: Literal["last", "random"] = Field(
         "last", description="`last`: after all steps; `random`: after a number of steps drawn uniformly from 1 to all"
     )
-    constants: Constants = Field(default_factory=Constants, description="in place of those proved of the model")
+    constants: Constants = Field(default_factory=Constants, description="instead of those proved of the model")
     checkpoint: Literal["encrypted", "none", "plain"] = Field(
         "encrypted", description="what an interrupted run resumes from; `none`: it starts over"
     )
@@ -98,7 +98,7 @@ class Pnsgd(Block):
 
     @property
     def solvable(self) -> dict[str, float | int | Auto]:
-        """What can be `auto`, by dotted path."""
+        """Values that can be `auto`, by dotted path."""
         return {f"{path}.multiplier": noise.multiplier for path, noise in phases(self.noise)}
 
 

@@ -1,4 +1,4 @@
-"""Whether the set of a recipe fits its parameters."""
+"""Checks that the set of a recipe fits its parameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ PATH = "mechanism.constraint"
 
 
 def check_set(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
-    """Lists have a number for each parameter, intervals have a length, and a simplex is more than a point (P175)."""
+    """Checks that lists have a number for each parameter, that intervals have a length, and that a simplex is more than
+    a point (P175)."""
     if not isinstance(facts.model, Provable):
         return  # other rules say so
     described, constraint = describe_data(facts.data), spec.constraint
@@ -48,7 +49,7 @@ def check_set(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "P175",
                 "an interval has no length: low is not below high for each parameter",
-                "lower low, or raise high; a parameter that shall not move is best left out of the features",
+                "lower low, or raise high; a parameter that must not move is best left out of the features",
                 f"{PATH}.high",
             )
     if isinstance(constraint, SimplexConstraint) and parameters < 2:

@@ -1,4 +1,4 @@
-"""The starter recipes of projected noisy SGD: what follows the name, for each source."""
+"""Starter recipes of projected noisy SGD: everything but the name, for each source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHOICES = {
 
 
 def starter_text(source: str, data: str) -> str:
-    """A recipe without its name. Adds a bound on the features to `data`, the source's block."""
+    """Returns a recipe without its name. Adds a bound on the features to `data`, the source's block."""
     data = data.replace(
         "# or {column: user_id, max_records: 8}: all records of a user", "# who is protected: one record"
     )

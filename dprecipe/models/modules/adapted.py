@@ -104,8 +104,9 @@ class RecordByRecord(nn.Module):
 
 
 def by_record(count: int, device: torch.device) -> Iterator[int]:
-    """0 … count - 1, each with draws of its own, of torch, Python and numpy: how many a record takes moves nothing of
-    what others draw."""
+    """Yields 0 … count - 1, each with draws of its own, of torch, Python and numpy: how many a record takes moves
+    nothing of what others draw.
+    """
     seeds = torch.randint(SEEDS, (count,)).tolist()
     with drawing_from(0, device):
         for number, seed in enumerate(seeds):
@@ -114,7 +115,7 @@ def by_record(count: int, device: torch.device) -> Iterator[int]:
 
 
 def logits_of(answer: Any) -> Any:
-    """The tensor of logits in what a module returns: itself, or the `logits` of an object or a mapping."""
+    """Returns the tensor of logits in what a module returns: itself, or the `logits` of an object or a mapping."""
     if isinstance(answer, Tensor):
         return answer
     result = answer.get("logits") if isinstance(answer, dict) else getattr(answer, "logits", None)
@@ -122,8 +123,8 @@ def logits_of(answer: Any) -> Any:
 
 
 def adapt_module(module: nn.Module, form: Form) -> tuple[nn.Module, Form, str]:
-    """The module as the engine calls it, the form of its records with the number of tokens that its tables have, and
-    why its records go through it one by one (empty: they need not).
+    """Returns the module as the engine calls it, the form of its records with the number of tokens that its tables
+    have, and why its records go through it one by one (empty: they need not).
 
     Where it is known that records are tokens, and not how many, tables of the module tell. Quantities are taken for
     tokens where the module takes no others. All of it is found on synthetic records. A module that takes and returns
@@ -150,7 +151,7 @@ def adapt_module(module: nn.Module, form: Form) -> tuple[nn.Module, Form, str]:
 
 
 def _find_call(module: nn.Module, form: Form) -> nn.Module:
-    """The first way of calling the module that works."""
+    """Returns the first way of calling the module that works."""
     if form.tokens is None:
         plain = _try_call(module, form)
         return module if plain is None or isinstance(plain, Tensor) else RecordByRecord(module, form, whole=False)
@@ -167,7 +168,7 @@ def _find_call(module: nn.Module, form: Form) -> nn.Module:
 
 
 def _is_mask_equivalent(candidate: RecordByRecord, form: Form) -> bool:
-    """Whether the library understands a mask that is added to the scores as it does one of counts."""
+    """Returns True if the library treats a mask that is added to the scores like a mask of counts."""
     with _in_evaluation(candidate):
         other = RecordByRecord(candidate.module, form, whole=candidate._whole, mask="counts")
         one, two = _try_call(candidate, form), _try_call(other, form)
@@ -175,7 +176,7 @@ def _is_mask_equivalent(candidate: RecordByRecord, form: Form) -> bool:
 
 
 def _by_single_records(module: nn.Module, form: Form) -> str:
-    """Why records can't go through the module together, if so: one record would decide for the others."""
+    """Returns why records can't go through the module together: one would decide for the others. Empty if they can."""
     records = _records(module, form)
     try:
         return find_reads(module, records) or find_shared_draws(module, (records, _records(module, form, MANY_RECORDS)))
@@ -184,7 +185,7 @@ def _by_single_records(module: nn.Module, form: Form) -> str:
 
 
 def _tokens_of(module: nn.Module, form: Form) -> tuple[int, ...]:
-    """How many tokens the tables have that the module looks its records up in: for each field, 0 where it has none."""
+    """Finds the number of tokens in the table that each field is looked up in; 0 for a field without a table."""
     small = Form(form.shape, (0,) * max(1, len(form.fields)), form.fields)
     result = _find_call(module, small)
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
@@ -203,7 +204,7 @@ def _tokens_of(module: nn.Module, form: Form) -> tuple[int, ...]:
 
 
 def _lookups(module: nn.Module, records: Tensor) -> dict[int, tuple[int, Tensor]]:
-    """Of each table how many rows it has, and what was looked up last."""
+    """Returns for each table its number of rows, and what was looked up last."""
     lookups: dict[int, tuple[int, Tensor]] = {}
 
     def hook(layer: nn.Module, args: tuple[Any, ...]) -> None:
@@ -224,7 +225,7 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 def _try_call(module: nn.Module, form: Form, count: int = TRIAL_RECORDS) -> Any:
-    """What it returns for synthetic records; None where it raises."""
+    """Returns what the module returns for synthetic records; None if it raises."""
     try:
         with torch.no_grad():
             return module(_records(module, form, count))
@@ -242,7 +243,7 @@ def _parameters(module: nn.Module) -> set[str]:
 
 
 def _of_library(module: nn.Module) -> bool:
-    """Of transformers, whose encoders take a mask that is added to the scores."""
+    """Returns True for a module of transformers, whose encoders take a mask that is added to the scores."""
     return any(kind.__module__.partition(".")[0] == "transformers" for kind in type(module).__mro__)
 
 
@@ -258,7 +259,7 @@ def _in_evaluation(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _preserve_module(module: nn.Module) -> Iterator[None]:
-    """Generators, buffers and modes are left as they were."""
+    """Restores generators, buffers and modes afterwards."""
     devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
     modes = [(layer, layer.training, dict(layer._buffers)) for layer in module.modules()]
     contents = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]

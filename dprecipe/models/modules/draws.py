@@ -37,7 +37,7 @@ class Draws:
 
 
 def record_draws(module: nn.Module, features: Tensor) -> Draws:
-    """The draws of the module for these records.
+    """Returns the draws of the module for these records.
 
     Raises:
         Exception: what the module raises.
@@ -54,7 +54,8 @@ def record_draws(module: nn.Module, features: Tensor) -> Draws:
 
 
 def find_shared_draws(module: nn.Module, batches: Sequence[Tensor]) -> str:
-    """Why records share draws, judged by the number of draws in batches of several sizes; empty if they do not.
+    """Explains why records share draws, judged by the number of draws in batches of several sizes; empty if they do
+    not.
 
     Raises:
         Exception: what the module raises.

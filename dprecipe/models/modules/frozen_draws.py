@@ -21,14 +21,14 @@ CONSTANT = 0.5
 
 @contextmanager
 def freeze_generators() -> Iterator[None]:
-    """Freeze all draws. Kernels that draw internally (cuDNN's, fused attention) are not used inside."""
+    """Freezes all draws. Kernels that draw internally (cuDNN's, fused attention) are not used inside."""
     with without_cudnn(), sdpa_kernel(SDPBackend.MATH), _FrozenDraws():  # type: ignore[no-untyped-call]
         yield
 
 
 @contextmanager
 def without_cudnn() -> Iterator[None]:
-    """Inside, cuDNN is not used. torch's own `cudnn.flags` would turn TF32 on."""
+    """Turns cuDNN off inside the block. torch's own `cudnn.flags` would turn TF32 on."""
     cudnn: Any = torch.backends.cudnn
     enabled = cudnn.enabled
     cudnn.enabled = False
@@ -56,7 +56,7 @@ class _FrozenDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def consumes_randomness(func: Any) -> bool:
-    """Whether an operation draws random numbers."""
+    """Returns True if an operation draws random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
 
 

@@ -41,12 +41,12 @@ MAX_NAMED = 8
 
 
 def inspect_training(module: nn.Module) -> list[Finding]:
-    """Find what the module does besides its forward pass, and no noisy step would do."""
+    """Finds what the module does besides its forward pass, and no noisy step would do."""
     return [*inspect_steps(module), *_inspect_weights(module)]
 
 
 def list_trainer_methods(base: type[nn.Module]) -> list[str]:
-    """The methods of Lightning's class that a trainer calls."""
+    """Returns the methods of Lightning's class that a trainer calls."""
     return sorted(
         name
         for name in set(dir(base)) - set(dir(nn.Module)) - HELPERS
@@ -55,7 +55,7 @@ def list_trainer_methods(base: type[nn.Module]) -> list[str]:
 
 
 def detach_trainers(module: nn.Module) -> None:
-    """Take the trainers away that the module, or a part of it, was attached to before: `self.log` would show them
+    """Takes the trainers away that the module, or a part of it, was attached to before: `self.log` would show them
     values of private records, in a run and not at the probe, which sees a copy without."""
     for layer in module.modules():
         if _lightning_base(layer) is not None:
@@ -63,7 +63,7 @@ def detach_trainers(module: nn.Module) -> None:
 
 
 def _lightning_base(module: nn.Module) -> type[nn.Module] | None:
-    """Lightning's own class, of a LightningModule."""
+    """Returns Lightning's own class, of a LightningModule."""
     for kind in type(module).__mro__:
         if kind.__name__ == "LightningModule" and kind.__module__.partition(".")[0] in LIGHTNING:
             return kind
@@ -71,7 +71,7 @@ def _lightning_base(module: nn.Module) -> type[nn.Module] | None:
 
 
 def inspect_steps(module: nn.Module) -> Iterator[Finding]:
-    """The steps and hooks that a LightningModule brings for its own trainer."""
+    """Yields the steps and hooks that a LightningModule brings for its own trainer."""
     base = _lightning_base(module)
     if base is None:
         return

@@ -1,4 +1,4 @@
-"""Whether a module's control flow depends on values of records: then one record could change the outputs of others."""
+"""Search for control flow that depends on values of records: with it, one record could change others' outputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READING = frozenset(
 
 
 def find_reads(module: nn.Module, features: Tensor) -> str:
-    """The line on which the module reads values of records; empty if it reads none, or constants only.
+    """Finds the line on which the module reads values of records; empty if it reads none, or constants only.
 
     Raises:
         Exception: what the module raises.
@@ -48,7 +48,7 @@ def find_reads(module: nn.Module, features: Tensor) -> str:
 
 @final
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Where a Python value is made of a tensor, or a tensor of a shape that depends on values."""
+    """Recorder of places that make a Python value of a tensor, or a tensor whose shape depends on values."""
 
     def __init__(self, places: list[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -63,7 +63,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @final
 class _Calls(TorchFunctionMode):
-    """Where values leave torch altogether, to numpy, to lists and to text."""
+    """Recorder of places where values leave torch altogether, to numpy, to lists and to text."""
 
     def __init__(self, *, refused: bool = False) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class _Calls(TorchFunctionMode):
 
 
 def find_user_line(frame: Any) -> str:
-    """The innermost line of the user's code, `file.py:12: code`; empty if there is none."""
+    """Returns the innermost line of the user's code, `file.py:12: code`; empty if there is none."""
     while frame is not None:
         info = inspect.getframeinfo(frame, context=1)
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]

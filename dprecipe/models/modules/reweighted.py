@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 
 def call_with(module: nn.Module, state: Mapping[str, Tensor], features: Tensor) -> Tensor:
-    """Its outputs with the tensors of `state`, which its code may write to.
+    """Returns the module's outputs with the tensors of `state`, which its code may write to.
 
     A tensor that has several names in the module (tied weights) is taken from the first of them that `state` has.
     """

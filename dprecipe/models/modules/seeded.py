@@ -11,7 +11,7 @@ import torch
 
 
 def draw_from(seed: int, device: torch.device) -> None:
-    """Seed the global generators of torch (the processor's and the device's), Python and numpy.
+    """Seeds the global generators of torch (the processor's and the device's), Python and numpy.
 
     `torch.manual_seed` draws the same numbers, and asks every kind of accelerator whether it is there, which takes
     longer than a step of a small model.
@@ -28,7 +28,7 @@ def draw_from(seed: int, device: torch.device) -> None:
 
 @contextmanager
 def drawing_from(seed: int, device: torch.device) -> Iterator[None]:
-    """Let layers that draw (dropout) draw from a fresh secret seed, for the reason given in `Store.batch`.
+    """Lets layers that draw (dropout) draw from a fresh secret seed, for the reason given in `Store.batch`.
 
     Torch's global generator is seeded, and those of Python and numpy, which a module from Python may ask; all of them
     are left as they were found.

@@ -71,7 +71,7 @@ class CausalLanguageModel(nn.Module):
 
     @property
     def is_tied(self) -> bool:
-        """Whether the head is the embedding."""
+        """True if the head is the embedding."""
         return bool(self.config["tie_word_embeddings"])
 
     @property
@@ -81,12 +81,12 @@ class CausalLanguageModel(nn.Module):
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens."""
         return self.embedding.num_embeddings
 
     @property
     def places(self) -> int:
-        """How many places of a record each place can see."""
+        """Number of places of a record that each place can see."""
         return count_places(self.config)
 
     @property
@@ -110,20 +110,21 @@ class CausalLanguageModel(nn.Module):
         return marked
 
     def hidden(self, tokens_BL: Tensor) -> Tensor:
-        """(B, L, W): of each place, from the tokens of its sequence up to it."""
+        """Returns hidden states (B, L, W): of each place, from the tokens of its sequence up to it."""
         hidden: Tensor = self._read(tokens_BL, None, self.length).last_hidden_state
         return hidden
 
     def next_logits(self, tokens_BL: Tensor, cache: Any = None) -> tuple[Tensor, Any]:
-        """Read tokens behind those in `cache` (None: behind none); the logits (B, V) of the token that follows the
+        """Reads tokens behind those in `cache` (None: behind none); the logits (B, V) of the token that follows the
         last, and the cache with all that was read."""
         cache = import_library("transformers").DynamicCache() if cache is None else cache
         hidden_B1W = self._read(tokens_BL, cache).last_hidden_state[:, -1:]
         return self.last_layer.logits(hidden_B1W)[:, 0], cache
 
     def _read(self, tokens_BL: Tensor, cache: Any, length: int | None = None) -> Any:
-        """What the backbone gives, for sequences of `length` places; one mask and one row of positions serve all
-        records."""
+        """Returns the backbone's output for sequences of `length` places.
+
+        One mask and one row of positions serve all records."""
         before = 0 if cache is None else int(cache.get_seq_length())
         embedded_BLW = self.embedding(tokens_BL)
         columns = torch.arange(before + tokens_BL.shape[1], device=tokens_BL.device)
@@ -141,13 +142,13 @@ class CausalLanguageModel(nn.Module):
 
 
 def _cache_argument(backbone: nn.Module) -> str:
-    """The name that the library's release gives the cache: `cache` since transformers 5.24."""
+    """Returns the name that the library's release gives the cache: `cache` since transformers 5.24."""
     return "cache" if "cache" in inspect.signature(backbone.forward).parameters else "past_key_values"
 
 
 def causal_model(config: Config, length: int) -> CausalLanguageModel:
-    """The decoder of a configuration that passed `check_decoder_config`, with weights of the seed. `length`: places of
-    a sequence.
+    """Returns the decoder of a configuration that passed `check_decoder_config`, with weights of the seed. `length`:
+    places of a sequence.
 
     Raises:
         RunFailed: transformers is not installed.
@@ -175,7 +176,9 @@ def causal_model(config: Config, length: int) -> CausalLanguageModel:
 
 
 def _place_buffers(backbone: Any, full: Any) -> None:
-    """Rotary frequencies are constants, which no checkpoint holds: a network without memory has them all the same."""
+    """Places rotary frequencies, constants which no checkpoint holds: a network without memory has them all the
+    same.
+    """
     for name, layer in list(backbone.named_modules()):
         if any(buffer is not None and buffer.is_meta for buffer in layer._buffers.values()):
             parent, _, child = name.rpartition(".")
@@ -184,13 +187,13 @@ def _place_buffers(backbone: Any, full: Any) -> None:
 
 
 def count_places(config: Config) -> int:
-    """How many places of a record each place can see: positions, or the window of attention."""
+    """Returns how many places of a record each place can see: positions, or the window of attention."""
     places = int(config["max_position_embeddings"])
     return min(places, int(config.get("sliding_window", places)))
 
 
 def check_places(config: Config, length: int) -> None:
-    """Check that the model sees all of a record of `length` tokens.
+    """Checks that the model sees all of a record of `length` tokens.
 
     Raises:
         DataFault: it has fewer positions, or its attention looks back less far.
@@ -208,7 +211,9 @@ def check_places(config: Config, length: int) -> None:
 
 
 def _swap_layer(layer: nn.Module, offset: bool, eps: float) -> nn.Module | None:
-    """An equal layer of the same tensors that the engine has terms for, or that is faster; None where it may stay."""
+    """Returns an equal layer of the same tensors that the engine has terms for, or that is faster; None where it may
+    stay.
+    """
     kind = type(layer).__name__
     if kind == "Conv1D":
         weight = cast(Tensor, layer.weight)

@@ -28,7 +28,7 @@ MAX_PARTS, MAX_INDEX = 10_000, 64 << 20
 
 
 def load_decoder(module: CausalLanguageModel, folder: Path) -> InitialWeights:
-    """Load all weights; half precision is widened. The digest is that of `digest_weights`.
+    """Loads all weights; half precision is widened. The digest is that of `digest_weights`.
 
     Raises:
         DataFault: there are none but pickled ones, or they are not those of the module.
@@ -59,8 +59,8 @@ def load_decoder(module: CausalLanguageModel, folder: Path) -> InitialWeights:
 
 
 def check_decoder(module: CausalLanguageModel, folder: Path) -> None:
-    """Compare the names and shapes of all weights with the module's, which may be on the meta device. Of the files only
-    the headers are read.
+    """Compares the names and shapes of all weights with the module's, which may be on the meta device. Of the files
+    only the headers are read.
 
     Raises:
         DataFault: they are not those of the module, or a file can't be read.
@@ -79,8 +79,8 @@ def check_decoder(module: CausalLanguageModel, folder: Path) -> None:
 
 
 def digest_weights(folder: Path) -> str:
-    """The digest of the weights, without reading them as such: that of the file, or of several the SHA-256 of the lines
-    `digest, two blanks, name` of its parts by name, as `sha256sum` prints them.
+    """Returns the digest of the weights, without reading them as such: that of the file, or of several the SHA-256 of
+    the lines `digest, two blanks, name` of its parts by name, as `sha256sum` prints them.
 
     Raises:
         DataFault: there are none but pickled ones, or a file can't be read.
@@ -105,7 +105,7 @@ def _join(lines: list[str]) -> str:
 
 
 def find_weights(folder: Path) -> tuple[str, ...]:
-    """The names of the files with the weights, sorted.
+    """Returns the names of the files with the weights, sorted.
 
     Raises:
         DataFault: there are none, pickled ones alone, or the index is none.
@@ -151,7 +151,7 @@ def _unreadable(file: Path, error: Exception) -> DataFault:
 
 
 def _tensors(content: bytes, file: Path, module: CausalLanguageModel) -> Iterator[tuple[str, Tensor]]:
-    """Those that the module has, by its names; checked."""
+    """Yields the tensors that the module has, checked, by the module's names."""
     try:
         tensors = load(content)
     except (SafetensorError, ValueError, KeyError, OverflowError) as error:
@@ -174,7 +174,7 @@ def _tensors(content: bytes, file: Path, module: CausalLanguageModel) -> Iterato
 
 
 def _list_shapes(module: CausalLanguageModel) -> dict[str, list[int]]:
-    """Of all tensors that a checkpoint of the module may have; of a tied head, too."""
+    """Lists the shapes of all tensors that a checkpoint of the module may have, a tied head included."""
     shapes = {name: list(tensor.shape) for name, tensor in module.state_dict().items()}
     shapes.setdefault(module.head_name, list(module.last_layer.weight.shape))
     return shapes
@@ -183,7 +183,7 @@ def _list_shapes(module: CausalLanguageModel) -> dict[str, list[int]]:
 def _match(
     name: str, shape: Sequence[int], shapes: Mapping[str, list[int]], module: CausalLanguageModel, file: Path
 ) -> str | None:
-    """The module's name of a checkpoint's tensor; None for one that is a constant.
+    """Returns the module's name of a checkpoint's tensor; None for one that is a constant.
 
     Raises:
         DataFault: the module has none of this name and shape.

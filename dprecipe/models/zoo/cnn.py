@@ -16,12 +16,12 @@ from dprecipe.models.schema import Cnn
 
 
 def build_cnn(spec: Cnn, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The preset's network. `shape` has to pass `dprecipe.models.checks`."""
+    """Returns the preset's network. `shape` has to pass `dprecipe.models.checks`."""
     return PRESETS[spec.preset](shape, classes)
 
 
 def tempered_mnist(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """26,010 parameters for 1×28×28 and 10 classes."""
+    """Builds a network of 26,010 parameters for 1×28×28 and 10 classes."""
     first, pool_1, second, pool_2 = CNN_WINDOWS["tempered-mnist"]
     channels = shape[0]
     return nn.Sequential(
@@ -39,7 +39,7 @@ def tempered_mnist(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def tempered_cifar(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """550,570 parameters for 3×32×32 and 10 classes."""
+    """Builds a network of 550,570 parameters for 3×32×32 and 10 classes."""
     windows = CNN_WINDOWS["tempered-cifar"]
     layers: list[nn.Module] = []
     channels = shape[0]
@@ -63,7 +63,7 @@ def tempered_cifar(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def build_lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Two convolutions and two layers after LeNet-5 (LeCun et al. 1998): 51,902 parameters for MNIST."""
+    """Builds two convolutions and two layers after LeNet-5 (LeCun et al. 1998): 51,902 parameters for MNIST."""
     first, pool_1, second, pool_2 = CNN_WINDOWS["lenet"]
     return nn.Sequential(
         _convolution(shape[0], 6, first),
@@ -80,7 +80,8 @@ def build_lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def lenet_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """`build_lenet` with 8 and 16 channels, and each layer normalised record by record: 53,042 parameters for MNIST.
+    """Builds the network of `build_lenet` with 8 and 16 channels, each layer normalised per record: 53,042
+    parameters for MNIST.
 
     Where labels are few it learns in a fraction of the steps. Source: Y. Wu, K. He, "Group Normalization", ECCV 2018.
     """
@@ -103,7 +104,9 @@ def lenet_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def build_scattering_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """For the maps of a scattering transform, averaged two by two: 62,794 parameters for 243×8×8 and 10 classes.
+    """Builds a network for the maps of a scattering transform, averaged two by two.
+
+    It has 62,794 parameters for 243×8×8 and 10 classes.
 
     The first layer mixes coefficients of one place, the second places. F. Tramèr and D. Boneh, "Differentially Private
     Learning Needs Better Features (or Much More Data)", ICLR 2021, have a tanh network of two such convolutions; this

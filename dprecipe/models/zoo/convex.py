@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 def build_linear(shape: tuple[int, ...], outputs: int, bias: bool) -> nn.Sequential:
-    """Flattened features (B, *shape) to `outputs` sums, (B, outputs), at zero."""
+    """Builds a layer from flattened features (B, *shape) to `outputs` sums, (B, outputs), starting at zero."""
     layer = nn.Linear(math.prod(shape), outputs, bias=bias)
     for parameter in layer.parameters():
         nn.init.zeros_(parameter)

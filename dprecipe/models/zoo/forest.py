@@ -15,7 +15,7 @@ from torch import Tensor, nn
 MIN_CHANCE = 1e-12
 """A chance of zero becomes this, so that its logarithm is finite; a mean over trees that is not zero is larger."""
 MAX_VALUE = 1e30
-"""Of a score in a leaf: sums stay within single precision, however many trees there are."""
+"""Largest score in a leaf: sums stay within single precision, whatever the number of trees."""
 MAX_LEVELS = 1_000
 """Depth of a tree: evaluation takes a step a level."""
 CHUNK = 1 << 17
@@ -54,15 +54,15 @@ class Forest(nn.Module):
             self.register_buffer(name, tensor)
 
     def resize(self, trees: int, nodes: int) -> None:
-        """Make room for this many; what was there is gone."""
+        """Allocates this many trees and nodes; the earlier ones are gone."""
         for name, tensor in _blank(trees, nodes, self.value.shape[1], self.value.device).items():
             setattr(self, name, tensor)
 
     def flaw(self) -> str | None:
-        """What keeps these tensors from being trees; None where nothing does.
+        """Finds what keeps these tensors from being trees; None if they are trees.
 
-        Then evaluation reads nothing out of bounds, ends after `MAX_LEVELS` steps, and its result is finite for finite
-        features.
+        For trees, evaluation reads nothing out of bounds, ends after `MAX_LEVELS` steps, and gives a finite result for
+        finite features.
         """
         nodes = len(self.threshold)
         own = torch.arange(nodes, device=self.child.device)[:, None]
@@ -96,7 +96,7 @@ class Forest(nn.Module):
         return total
 
     def _leaves(self, x: Tensor) -> Tensor:
-        """The leaf (B, T) in which each record ends in each tree."""
+        """Returns the leaf (B, T) in which each record ends in each tree."""
         trees, (records, width) = len(self.root), x.shape
         steps, values = self.child.flatten(), x.flatten()
         is_leaf = self.child[:, 0] == torch.arange(len(self.child), device=x.device)

@@ -28,7 +28,7 @@ WEIGHTS = "model.safetensors"
 
 
 def image_model(spec: Timm, channels: int, classes: int) -> nn.Module:
-    """The model of this name, with weights of the seed, for images (B, channels, H, W).
+    """Returns the model of this name, with weights of the seed, for images (B, channels, H, W).
 
     Raises:
         RunFailed: timm is not installed.
@@ -71,7 +71,7 @@ class SequenceClassifier(nn.Module):
 
     @property
     def prefix(self) -> str:
-        """How the names begin of what a checkpoint of any task has."""
+        """Prefix of the names that checkpoints of every task share."""
         return f"network.{self.network.base_model_prefix}."
 
     @property
@@ -82,7 +82,7 @@ class SequenceClassifier(nn.Module):
 
 
 def token_model(config: Config, length: int, classes: int) -> SequenceClassifier:
-    """The classifier of a configuration that passed `checked`, with weights of the seed.
+    """Returns the classifier of a configuration that passed `checked`, with weights of the seed.
 
     Raises:
         RunFailed: transformers is not installed.
@@ -111,7 +111,7 @@ def token_model(config: Config, length: int, classes: int) -> SequenceClassifier
 
 
 def folder_of(spec: Transformers | CausalLm, folder: Path) -> Path:
-    """Where configuration and weights are: relative to `folder`, or fetched at the pinned revision.
+    """Returns the folder of configuration and weights: relative to `folder`, or fetched at the pinned revision.
 
     Raises:
         RunFailed: huggingface_hub is not installed.
@@ -138,8 +138,8 @@ def folder_of(spec: Transformers | CausalLm, folder: Path) -> Path:
 
 
 def config_of(folder: Path, check: Callable[[Mapping[str, Any]], Config] = check_config) -> Config:
-    """The numbers of `config.json` that are used, as `check` has them; those of `model.json` where the folder is a
-    release that has no other.
+    """Returns the numbers of `config.json` that are used, as `check` has them; those of `model.json` where the folder
+    is a release that has no other.
 
     Raises:
         DataFault: there is neither, or not one of a known family.

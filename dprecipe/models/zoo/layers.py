@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 MIN_VARIANCE = 1e-4
-"""Of a kernel, times its inputs: a constant kernel becomes zero and not infinite."""
+"""Least variance of a kernel, times its inputs: a constant kernel becomes zero and not infinite."""
 
 
 @final
@@ -30,7 +30,7 @@ class StandardisedConv2d(nn.Conv2d):
 
 
 def standardise_weights(weight: Tensor) -> Tensor:
-    """(O, …) to kernels of mean 0 and variance 1 / I, where each has I entries."""
+    """Maps weights (O, …) to kernels of mean 0 and variance 1 / I, where each has I entries."""
     flat_OI = weight.flatten(1)
     centred_OI = flat_OI - flat_OI.mean(1, keepdim=True)
     squares_O1 = centred_OI.square().sum(1, keepdim=True)  # the variance times I
@@ -39,7 +39,7 @@ def standardise_weights(weight: Tensor) -> Tensor:
 
 @final
 class TransposedLinear(nn.Module):
-    """(…, I) to (…, O): a linear layer whose weight lies as (I, O), the way GPT-2's checkpoints have it."""
+    """Linear layer, (…, I) to (…, O), whose weight lies as (I, O), as in GPT-2's checkpoints."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class TransposedLinear(nn.Module):
 
 @final
 class WideRMSNorm(nn.Module):
-    """(…, W) to (…, W): values over the root of their mean square, times weight, in the weight's precision.
+    """Normalisation, (…, W) to (…, W): values over the root of their mean square, times weight, in its precision.
 
     torch's own takes values in bfloat16 as they are, and has no fused kernel for them beside weights in single
     precision: it warns, and computes step by step.
@@ -70,7 +70,7 @@ class WideRMSNorm(nn.Module):
 
 @final
 class OffsetRMSNorm(nn.Module):
-    """As `WideRMSNorm`, times 1 + weight, as in Gemma."""
+    """Normalisation like `WideRMSNorm`, times 1 + weight, as in Gemma."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
 def build_mlp(spec: Mlp, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Hidden layers of the given widths, each followed by the activation."""
+    """Builds hidden layers of the given widths, each followed by the activation."""
     layers: list[nn.Module] = [nn.Flatten()]
     width = math.prod(shape)
     for hidden in spec.hidden:

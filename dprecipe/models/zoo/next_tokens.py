@@ -18,7 +18,7 @@ LOGITS = 1 << 22
 
 
 def count_logits(device: torch.device) -> int:
-    """How many logits exist at once on this device."""
+    """Returns how many logits exist at once on this device."""
     return LOGITS if device.type == "cpu" else LOGITS << 4
 
 
@@ -42,7 +42,7 @@ class NextTokens(nn.Module):
         return result
 
     def logits(self, hidden_BLW: Tensor) -> Tensor:
-        """(B, L, V): of the tokens that follow each place."""
+        """Returns the logits (B, L, V) of the tokens that follow each place."""
         return hidden_BLW @ self.weight.T
 
 
@@ -88,20 +88,20 @@ class _LogLikelihoods(torch.autograd.Function):
 
 
 def _pieces(*tensors: Tensor, size: int) -> Any:
-    """The tensors, a few rows at a time: as many as may have logits at once, `size` of each."""
+    """Returns the tensors, a few rows at a time: as many as may have logits at once, `size` of each."""
     rows = max(1, count_logits(tensors[0].device) // size)
     return zip(*(torch.split(tensor, rows) for tensor in tensors if len(tensor)), strict=True)
 
 
 def _chosen(logits_RV: Tensor, labels_R: Tensor) -> Tensor:
-    """(R,): the labels' log-likelihoods."""
+    """Returns the labels' log-likelihoods, (R,)."""
     chosen_R1 = labels_R.clamp(0, logits_RV.shape[1] - 1).long()[:, None]
     likelihoods_R = logits_RV.gather(1, chosen_R1)[:, 0] - logits_RV.logsumexp(1)
     return torch.where(labels_R < 0, 0.0, likelihoods_R)
 
 
 def _residuals(logits_RV: Tensor, labels_R: Tensor) -> Tensor:
-    """(R, V): derivatives of the log-likelihoods with respect to the logits."""
+    """Returns the derivatives (R, V) of the log-likelihoods with respect to the logits."""
     chosen_R1 = labels_R.clamp(0, logits_RV.shape[1] - 1).long()[:, None]
     residuals_RV = -logits_RV.softmax(1)
     residuals_RV = residuals_RV.scatter_add(1, chosen_R1, torch.ones_like(residuals_RV[:, :1]))

@@ -19,7 +19,7 @@ from dprecipe.models.schema import Transformer
 
 PADDING = 0
 GROWTH = 4
-"""How much wider a layer is inside."""
+"""Factor by which a layer is wider inside."""
 
 
 @final
@@ -69,7 +69,7 @@ class Layer(nn.Module):
         self.down = nn.Linear(GROWTH * width, width)
 
     def forward(self, x: Tensor, counts_BL: Tensor) -> Tensor:
-        """(B, L, W) to (B, L, W); only places that count are looked at."""
+        """Maps (B, L, W) to (B, L, W); only places that count are looked at."""
         queries, keys, values = (self._by_head(part) for part in self.mix_in(self.norm_1(x)).chunk(3, dim=-1))
         # Written out: torch's own has no batching rule on a CPU, which gradients of single records need.
         scores_BHLL = queries @ keys.mT / math.sqrt(queries.shape[-1])
@@ -79,12 +79,12 @@ class Layer(nn.Module):
         return added
 
     def _by_head(self, x: Tensor) -> Tensor:
-        """(B, L, W) to (B, H, L, W / H)."""
+        """Reshapes (B, L, W) to (B, H, L, W / H)."""
         return x.reshape(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 def to_tokens(features: Tensor, vocabulary: int) -> Tensor:
-    """Any numbers as tokens, int64 from 0 to vocabulary - 1. What is not finite has to be marked afterwards."""
+    """Turns any numbers into tokens, int64 from 0 to vocabulary - 1. What is not finite has to be marked afterwards."""
     return features.nan_to_num(PADDING).clamp(0, vocabulary - 1).long()
 
 
@@ -94,5 +94,5 @@ def mark_non_finite(logits: Tensor, features: Tensor) -> Tensor:
 
 
 def padding_mask(tokens_BL: Tensor) -> Tensor:
-    """Which places count: all that are not padding, and the first."""
+    """Marks the places that count: all that are not padding, and the first."""
     return (tokens_BL != PADDING) | (torch.arange(tokens_BL.shape[1], device=tokens_BL.device) == 0)

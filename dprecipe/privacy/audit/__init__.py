@@ -1,8 +1,9 @@
-"""What an audit of a program shows: verdicts and lower bounds, from counts that anyone can recompute them from.
+"""Audits of a program: verdicts and lower bounds that anyone can recompute from the counts.
 
 `results` has the types; `verdicts` and `program` make them. `tails` has p-values, `counts` bounds from trials with and
-without one record, `guesses` the bound from one run with many canaries, `naming` how many of them are named, `implied`
-the claims of a step and what its bound says of a run, `power` the smallest fault that an audit of these sizes sees.
+without one record, `guesses` the bound from one run with many canaries, `naming` the number of canaries to name,
+`implied` the claims of a step and what its bound implies for a run, `power` the smallest fault that an audit of these
+sizes detects.
 
 An audit can show a fault, never its absence. Nothing here enters the claim, and nothing here imports torch.
 """

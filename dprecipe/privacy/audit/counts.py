@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 
 def bound_rates(trials: AttackTrials, confidence: float) -> tuple[float, float]:
-    """Lower bound t of the true-positive rate and upper bound f of the false-positive rate.
+    """Returns a lower bound t of the true-positive rate and an upper bound f of the false-positive rate.
 
     Guarantees: both hold together with probability at least `confidence`: each at (1 + confidence)/2.
     Source: Clopper & Pearson 1934.
@@ -31,7 +31,7 @@ def bound_rates(trials: AttackTrials, confidence: float) -> tuple[float, float]:
 
 
 def lower_rates(positives: Any, trials: int, confidence: float) -> Floats:
-    """The least rate that the positives of so many trials leave possible, one-sided at (1 + confidence)/2."""
+    """Returns the least rate that these positives out of `trials` allow, one-sided at (1 + confidence)/2."""
     from scipy import special
 
     k = np.asarray(positives, dtype=np.float64)
@@ -40,7 +40,7 @@ def lower_rates(positives: Any, trials: int, confidence: float) -> Floats:
 
 
 def upper_rates(positives: Any, trials: int, confidence: float) -> Floats:
-    """The largest rate that the positives of so many trials leave possible, one-sided at (1 + confidence)/2."""
+    """Returns the largest rate that these positives out of `trials` allow, one-sided at (1 + confidence)/2."""
     from scipy import special
 
     k = np.asarray(positives, dtype=np.float64)
@@ -50,7 +50,7 @@ def upper_rates(positives: Any, trials: int, confidence: float) -> Floats:
 
 
 def lower_mu(trials: AttackTrials, confidence: float) -> float:
-    """Lower bound of the μ of a Gaussian pair: Φ⁻¹(t) - Φ⁻¹(f), at least 0.
+    """Returns a lower bound of the μ of a Gaussian pair: Φ⁻¹(t) - Φ⁻¹(f), at least 0.
 
     Guarantees: a mechanism that is μ-GDP gives more than μ with probability at most 1 - confidence.
     Source: Dong, Roth & Su 2022, Definition 2.6; Nasr et al. 2023.
@@ -60,7 +60,7 @@ def lower_mu(trials: AttackTrials, confidence: float) -> float:
 
 
 def lower_epsilon(trials: AttackTrials, confidence: float, delta: float) -> float:
-    """Lower bound of ε: max{log((t-δ)/f), log((1-f-δ)/(1-t))}, at least 0; the attack and its complement.
+    """Returns a lower bound of ε by the attack and its complement: max{log((t-δ)/f), log((1-f-δ)/(1-t))}, at least 0.
 
     Guarantees: a mechanism that is (ε, δ)-DP for both orders of the pair gives more than ε with probability at most
     1 - confidence.
@@ -71,7 +71,7 @@ def lower_epsilon(trials: AttackTrials, confidence: float, delta: float) -> floa
 
 
 def mu_of_rates(t: Floats, f: Floats) -> Floats:
-    """Φ⁻¹(t) - Φ⁻¹(f), at least 0."""
+    """Returns Φ⁻¹(t) - Φ⁻¹(f), at least 0."""
     from scipy import special
 
     with np.errstate(invalid="ignore"):
@@ -81,7 +81,7 @@ def mu_of_rates(t: Floats, f: Floats) -> Floats:
 
 
 def epsilon_of_rates(t: Floats, f: Floats, delta: float) -> Floats:
-    """The least ε of (ε, δ)-DP that allows these two rates."""
+    """Returns the least ε of (ε, δ)-DP that allows these two rates."""
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.where(t > delta, np.log(t - delta) - np.log(f), 0.0)
         second = np.where(1 - f > delta, np.log(1 - f - delta) - np.log1p(-t), 0.0)
@@ -90,7 +90,7 @@ def epsilon_of_rates(t: Floats, f: Floats, delta: float) -> Floats:
 
 
 def allowed_rate(curve: Sequence[tuple[float, float]], false_positive_rate: float) -> float:
-    """The largest true-positive rate that a claimed profile, points (ε, δ), leaves to an attack.
+    """Returns the largest true-positive rate that a claimed profile, points (ε, δ), leaves to an attack.
 
     Source: Dong, Roth & Su 2022, Proposition 2.5.
     """

@@ -18,7 +18,7 @@ _TOLERANCE = 1e-9
 
 
 def chance_of_right(guesses: Guesses, epsilon: float, delta: float) -> float:
-    """The largest chance that any attack on any (ε, δ)-DP run names as many right, or more:
+    """Returns the largest probability that an attack on an (ε, δ)-DP run names at least this many right:
     P[W >= v] + 2 m δ max_{1 <= i <= v} P[v-i <= W < v]/i, at most 1.
 
     Guarantees: exact up to 1e-10 relative rounding error.
@@ -40,10 +40,10 @@ def chance_of_right(guesses: Guesses, epsilon: float, delta: float) -> float:
 
 
 def lower_epsilon_of_guesses(guesses: Guesses, confidence: float, delta: float) -> float:
-    """The largest ε at which so many right names have a chance below 1 - confidence; 0 if there is none.
+    """Returns the largest ε at which this many right names have a probability below 1 - confidence; 0 if there is none.
 
-    Guarantees: an (ε, δ)-DP run gives more than ε with probability at most 1 - confidence. Any ε that is rejected
-    rejects all below it, since an (ε', δ)-DP run is (ε, δ)-DP for ε >= ε'.
+    Guarantees: an (ε, δ)-DP run gives more than ε with probability at most 1 - confidence. Rejecting an ε rejects all
+    below it, since an (ε', δ)-DP run is (ε, δ)-DP for ε >= ε'.
     Source: Steinke, Nasr & Jagielski 2023, Section 5.
     """
     level = 1 - confidence

@@ -1,4 +1,4 @@
-"""What lower bounds are held against, and what the bound of a step says of the whole run.
+"""Claims to compare lower bounds with, and what the bound of a step implies for the whole run.
 
 A step's claim is that of its noisy sum with one unit in it for certain: sampling is known to the audit.
 """
@@ -19,7 +19,8 @@ _TAIL = 1e-6
 
 
 def step_mu(event: Event) -> float | None:
-    """The μ that a step claims for a unit that is in its sum or not: 1/σ; None where its noise is not Gaussian."""
+    """Returns the μ that a step claims for a unit that is in its sum or not: 1/σ; None where its noise is not
+    Gaussian."""
     distribution = event.noise_distribution()
     if distribution is None or distribution.family != "gaussian" or len(event.multipliers) != 1:
         return None
@@ -27,7 +28,7 @@ def step_mu(event: Event) -> float | None:
 
 
 def step_curve(event: Event) -> tuple[tuple[float, float], ...]:
-    """Points (ε, δ), rounded up, of the profile that a step claims for a unit that is in its sum or not.
+    """Returns points (ε, δ), rounded up, of the profile that a step claims for a unit that is in its sum or not.
 
     Raises:
         ValueError: no bound is known for adding or removing a unit.
@@ -50,8 +51,8 @@ def implied_epsilon(
     claimed_mu: float,
     lower_mu: float,
 ) -> float | None:
-    """The ε of a run at δ whose steps all have as much less noise as a step's lower bound says; None where that has no
-    meaning. Not a bound: it presumes that all steps are like those that were audited, and sampled as planned.
+    """Returns the ε at δ of a run in which every step has as little noise as a step's lower bound implies; None if that
+    has no meaning. Not a bound: it presumes that all steps are like those that were audited, and sampled as planned.
 
     Args:
         stages: what is released before the steps; these events stay.

@@ -1,10 +1,11 @@
-"""How many canaries an auditor names: fixed before the run, by what a sound program would let him see.
+"""The number of canaries that an auditor names: fixed before the run, by what a sound program would show.
 
-The m canaries are ranked by their scores. The k highest are named "in", the k lowest "out", and nothing is said of the
-rest. Few names are right more often; many tell more surely how often. What k shows of scores N(±μ/2, 1), with the μ
-whose Gaussian privacy is the planned (ε, δ), is computed by Wilson's bound in the place of the exact one, which is near
-it. Of all k that show nearly as much as the best one the largest is taken: of a fault it shows more, and of too few
-names not even all that are right would refute a claim. A choice that is not the best costs power and no validity.
+The m canaries are ranked by their scores. The k highest are named "in", the k lowest "out", and the rest are left
+unnamed. Few names are right more often; with many, that rate is known more precisely. The bound that k yields for
+scores N(±μ/2, 1), where μ is that of the Gaussian mechanism with the planned (ε, δ), is computed by Wilson's bound
+instead of the exact one, which is close to it. Of all k that yield nearly as much as the best, the largest is taken: it
+shows more of a fault, and with too few names even all of them right would not refute a claim. A suboptimal choice costs
+power but not validity.
 
 Source: Steinke, Nasr, Jagielski 2023, section 6; E. B. Wilson, JASA 22, 1927.
 """
@@ -21,15 +22,15 @@ from dprecipe.privacy import gdp
 
 _NORMAL = NormalDist()
 _STEP = 1.1
-"""Between two numbers that are tried."""
+"""The ratio of two successive numbers that are tried."""
 _NEARLY = 0.95
-"""Of the largest bound of ε."""
+"""The share of the largest bound of ε that counts as nearly as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How many canaries are named in, and as many out; and how many of all these names a sound program would make
-    right."""
+    """The number of canaries named in, which is also the number named out; and how many of all these names would be
+    right for a sound program."""
 
     each: int
     expected: int
@@ -37,7 +38,7 @@ class Naming:
 
 @lru_cache(maxsize=16)
 def choose_naming(canaries: int, epsilon: float, delta: float, confidence: float) -> Naming:
-    """The number of names of a run of such a guarantee.
+    """Returns the number of names for a run with this guarantee.
 
     `canaries` >= 2; `epsilon` > 0 and `delta` of the planned guarantee; `confidence` of the bound.
     """
@@ -59,7 +60,7 @@ def _tried(canaries: int) -> Iterator[int]:
 
 
 def _right_share(mu: float, share: float) -> float:
-    """How often names are right, if the highest `share` <= 1/2 of scores that are N(±μ/2, 1) are named."""
+    """Returns the probability that a name is right, if the highest `share` <= 1/2 of scores N(±μ/2, 1) are named."""
     low, high = -40.0, 40.0
     for _ in range(100):
         middle = (low + high) / 2
@@ -69,7 +70,8 @@ def _right_share(mu: float, share: float) -> float:
 
 
 def _lower_epsilon(share: float, names: int, z: float) -> float:
-    """The ε at which names are right as often as Wilson's lower bound says, if `share` of so many names were."""
+    """Returns the ε at which names are right as often as Wilson's lower bound, if `share` of `names` names were
+    right."""
     spread = z * math.sqrt(share * (1 - share) / names + (z / names) ** 2 / 4)
     right = (share + z * z / (2 * names) - spread) / (1 + z * z / names)
     return math.log(right) - math.log1p(-right) if right < 1 else math.inf

@@ -1,11 +1,11 @@
-"""Power: the smallest fault that an audit of these sizes calls one with probability 0.8, and the lower bound that is
-to be expected of a sound program. It bounds nothing.
+"""Power: the smallest fault that an audit of these sizes detects with probability 0.8, and the lower bound to expect
+from a sound program. It bounds nothing.
 
-It is computed from the sizes and the claim alone, never from what was counted (but a rate is held against the claim at
-the false-positive rate that was counted), for the attack that theory expects:
+It is computed from the sizes and the claim alone, never from the counts (except that a rate is compared with the claim
+at the false-positive rate that was counted), for the attack that theory expects:
 
 - μ of trials: a Gaussian pair, with the threshold at half the claimed μ.
-- ε of trials: randomised response that reveals everything with probability δ. No mechanism shows its ε more.
+- ε of trials: randomised response that reveals everything with probability δ. No mechanism shows more of its ε.
 - ε of guesses: independent scores of a Gaussian pair that is (ε, δ)-DP; of a pure claim, randomised response.
 """
 
@@ -26,9 +26,9 @@ from dprecipe.privacy.rounding import round_down, round_up
 
 PROBABILITY = 0.8
 _MAX_TIMES = 64.0
-"""Faults are looked for up to so many times the claim, and so much more."""
+"""The multiple of 1 + the claim up to which faults are searched for."""
 _TAIL = 8.5
-"""Standard deviations of counts that are summed over."""
+"""The number of standard deviations of a count that sums cover."""
 
 Floats = NDArray[np.float64]
 
@@ -39,8 +39,8 @@ def smallest_fault(
     claimed: float,
     delta: float | None = None,
 ) -> float | None:
-    """The smallest true value (of the evidence's measure) at which the lower bound exceeds `claimed` with probability
-    `PROBABILITY`, rounded up; None if no value does."""
+    """Returns the smallest true value (of the evidence's measure) at which the lower bound exceeds `claimed` with
+    probability `PROBABILITY`, rounded up; None if no value does."""
     if isinstance(evidence, Guesses):
         return _smallest_of_guesses(evidence, confidence, claimed, delta or 0.0)
     if evidence.form == "rate":
@@ -57,11 +57,11 @@ def smallest_fault(
 def expected_lower(
     evidence: AttackTrials | Guesses, confidence: float, true: float, delta: float | None = None
 ) -> float:
-    """The lower bound that a program of this true value (μ or ε) gives where counts are those to be expected, by the
-    same attack as `smallest_fault`; rounded down.
+    """Returns the lower bound for a program with this true value (μ or ε) if the counts are as expected, for the same
+    attack as `smallest_fault`; rounded down.
 
     Raises:
-        ValueError: the evidence is of a rate, which has no one program.
+        ValueError: the evidence is of a rate, which does not determine one program.
     """
     if isinstance(evidence, Guesses):
         parts = (evidence.named_in, evidence.named_out)
@@ -69,7 +69,7 @@ def expected_lower(
         expected = evidence.model_copy(update={"correct": round(right)})
         return round_down(lower_epsilon_of_guesses(expected, confidence, delta or 0.0))
     if evidence.form == "rate":
-        raise ValueError("a rate is of no one program")
+        raise ValueError("a rate does not determine one program")
     rates = _gaussian_rates(true / 2, true) if evidence.form == "mu" else _response_rates(delta or 0.0, true)
     t = counts.lower_rates(round(evidence.trials_in * rates[0]), evidence.trials_in, confidence)
     f = counts.upper_rates(round(evidence.trials_out * rates[1]), evidence.trials_out, confidence)
@@ -84,7 +84,7 @@ def _accusation(
     bound: Callable[[Floats, Floats], Floats],
     rates: Callable[[float], tuple[float, float]],
 ) -> Callable[[float], float]:
-    """The probability that the bound exceeds the claim, as a function of the true value."""
+    """Returns the probability that the bound exceeds the claim, as a function of the true value."""
     from scipy import special
 
     n_in, n_out = trials.trials_in, trials.trials_out
@@ -108,8 +108,8 @@ def _accusation(
 
 
 def _needed(upper_K: Floats, trials: int, confidence: float, accuses: Callable[[Floats, Floats], Any]) -> Floats:
-    """The fewest positives with the canary, at least one, that accuse, for each upper bound of the false-positive rate;
-    trials + 1 where none do."""
+    """Returns the fewest positives with the canary, at least one, that accuse the program, for each upper bound of the
+    false-positive rate; trials + 1 if none do."""
     low_K, high_K = np.zeros_like(upper_K), np.full_like(upper_K, trials + 1.0)
     while np.any(high_K - low_K > 1):
         middle_K = np.floor((low_K + high_K) / 2)
@@ -163,7 +163,7 @@ def _smallest_of_guesses(guesses: Guesses, confidence: float, claimed: float, de
 
 
 def _share_right(epsilon: float, delta: float, named: float) -> float:
-    """The chance that a name is right, where this share of the canaries is named for the highest scores."""
+    """Returns the probability that a name is right, if this share of the canaries is named for the highest scores."""
     from scipy import special
 
     from dprecipe.privacy import gdp

@@ -1,9 +1,9 @@
-"""Which program was audited: the plan, and the version and the sources of dprecipe that ran.
+"""The identity of an audited program: the plan, and the version and the sources of dprecipe that ran.
 
-The digest names what an audit was of, as the program itself says. It shows whether two certificates speak of one
-program, and whether a program is the one that is installed here. It does not show that the sources on the disk are
-those that ran, nor that they say the truth: a changed program can name any digest. Sources are those of dprecipe alone;
-the versions of torch, numpy and the interpreter are under `provenance.versions`.
+The digest names the audited program, as the program itself reports it. It shows whether two certificates are about the
+same program, and whether a program is the one installed here. It does not show that the sources on the disk are those
+that ran, nor that the report is true: a changed program can name any digest. Sources are those of dprecipe alone; the
+versions of torch, numpy and the interpreter are under `provenance.versions`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).parents[2]
 
 
 def make_audit(plan: str, tests: Sequence[AuditTest] = (), bounds: Sequence[AuditBound] = ()) -> Audit:
-    """An audit of the program that runs here, by a plan of this digest."""
+    """Makes the audit of the program that runs here, with a plan of this digest."""
     sources = digest_sources()
     return Audit(
         program=digest_program(plan, __version__, sources), sources=sources, tests=tuple(tests), bounds=tuple(bounds)
@@ -29,13 +29,13 @@ def make_audit(plan: str, tests: Sequence[AuditTest] = (), bounds: Sequence[Audi
 
 
 def digest_program(plan: str, version: str, sources: str) -> str:
-    """`sha256:…` of a plan's digest, a version of dprecipe and the digest of its sources."""
+    """Returns `sha256:…` of a plan's digest, a version of dprecipe and the digest of its sources."""
     return _digest(json.dumps([plan, version, sources]).encode())
 
 
 @cache
 def digest_sources() -> str:
-    """`sha256:…` over the names and the contents of all modules of dprecipe, as they are on the disk."""
+    """Returns `sha256:…` over the names and the contents of all modules of dprecipe, as they are on the disk."""
     whole = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         name, content = path.relative_to(PACKAGE).as_posix().encode(), path.read_bytes()

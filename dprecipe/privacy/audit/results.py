@@ -13,17 +13,18 @@ from pydantic import Field, StringConstraints, model_validator
 from dprecipe.language.base import Block, Fraction, NonNegativeFloat, PositiveFloat
 
 Depth = Literal["program", "steps", "canaries", "releases"]
-"""How far an audit goes: synthetic records through the compiled program; a canary in thousands of its steps; canaries
+"""The depth of an audit: synthetic records through the compiled program; a canary in thousands of its steps; canaries
 among the records of a run; many whole runs."""
 Measure = Literal["mu", "epsilon", "rate"]
 
 MAX_COUNT = 10**9
 MAX_TRIALS = 10**7
 MAX_ALL_TRIALS = 3 * MAX_TRIALS
-"""Of all bounds together, on both sides."""
+"""The most trials of all bounds together, on both sides."""
 MAX_CANARIES = 10**6
 MAX_SAMPLE = 10**6
-"""The exact distribution of a distance takes seconds at this size; all of an audit together have twice as much."""
+"""The largest sample of a distance, whose exact distribution takes seconds at this size; all samples of an audit
+together may have twice as much."""
 
 AuditId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 AuditText = Annotated[str, StringConstraints(min_length=1, max_length=400)]
@@ -35,7 +36,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Excess(Block):
-    """The largest of some values, none of which may exceed `allowed` (rounding included)."""
+    """The largest of some values that may not exceed `allowed` (rounding included)."""
 
     kind: Literal["excess"] = "excess"
     largest: NonNegativeFloat
@@ -43,7 +44,7 @@ class Excess(Block):
 
 
 class Equality(Block):
-    """Things that must be equal in pairs, and how many differ."""
+    """The number of pairs that must be equal, and how many differ."""
 
     kind: Literal["equality"] = "equality"
     differing: Count
@@ -98,10 +99,10 @@ class Distance(Block):
 
 
 class AttackTrials(Block):
-    """How often an attack, fixed before these trials, said "in": with the canary, and without it.
+    """The counts of an attack, fixed before these trials, that said "in": with the canary, and without it.
 
-    `form`: what is bounded from below. mu: the μ of a Gaussian pair, for claims that are Gaussian. epsilon: the ε of
-    (ε, δ)-DP. rate: the true-positive rate, beside the largest one that the claimed curve allows.
+    `form`: what is bounded from below. mu: the μ of a Gaussian pair, for Gaussian claims. epsilon: the ε of (ε, δ)-DP.
+    rate: the true-positive rate, to compare with the largest that the claimed curve allows.
     """
 
     kind: Literal["trials"] = "trials"
@@ -119,8 +120,8 @@ class AttackTrials(Block):
 
 
 class Guesses(Block):
-    """Guesses about canaries, each of which was in a run by a fair coin of its own: how many were named "in" and "out",
-    both fixed before the run, and how many of these names were right."""
+    """The counts of guesses about canaries, each of which was in a run by its own fair coin: how many were named "in"
+    and "out", both fixed before the run, and how many of these names were right."""
 
     kind: Literal["guesses"] = "guesses"
     canaries: Annotated[int, Field(ge=1, le=MAX_CANARIES)]
@@ -155,7 +156,7 @@ class AuditTest(Block):
     id: AuditId
     text: AuditText = Field(description="what is expected of a sound program")
     evidence: TestEvidence
-    choices: PositiveCount = Field(1, description="the evidence is the most extreme of so many")
+    choices: PositiveCount = Field(1, description="the evidence is the most extreme of this many")
     level: Annotated[float, Field(ge=0, lt=1)] = Field(description="0: the test is deterministic")
     p_value: Share = Field(description="of the evidence, times `choices`, at most 1")
     passed: bool = Field(description="whether p_value > level")
@@ -171,7 +172,7 @@ class AuditBound(Block):
     confidence: Fraction
     delta: Annotated[float, Field(ge=0, lt=1)] | None = Field(description="of a bound of ε")
     curve: Annotated[tuple[CurvePoint, ...], Field(min_length=1, max_length=1000)] | None = Field(
-        description="the claimed profile that a rate is held against"
+        description="the claimed profile that a rate is compared with"
     )
     measure: Measure
     claimed: NonNegativeFloat = Field(description="the claim's upper bound, in this measure")
@@ -190,7 +191,7 @@ class AuditBound(Block):
     def check_parts(self) -> Self:
         form = "epsilon" if isinstance(self.evidence, Guesses) else self.evidence.form
         if self.measure != form:
-            raise ValueError(f"measure is not {form}, of which the evidence is")
+            raise ValueError(f"measure is not {form}, the form of the evidence")
         if (self.delta is None) is (form == "epsilon") or (self.curve is None) is (form == "rate"):
             raise ValueError("delta goes with a bound of epsilon, and curve with a bound of a rate")
         return self
@@ -206,7 +207,7 @@ class Audit(Block):
 
     @model_validator(mode="after")
     def check_sizes(self) -> Self:
-        """Nobody who verifies should have to compute for hours."""
+        """Refuses an audit of a size that would take hours to verify."""
         samples = sum(test.evidence.sample for test in self.tests if isinstance(test.evidence, Distance))
         seen = [bound.evidence for bound in self.bounds]
         trials = sum(each.trials_in + each.trials_out for each in seen if isinstance(each, AttackTrials))
@@ -225,7 +226,7 @@ class Audit(Block):
 
     @property
     def failed(self) -> tuple[AuditTest | AuditBound, ...]:
-        """What accuses the program: failed tests, and bounds above the claim."""
+        """The results that accuse the program: failed tests, and bounds above the claim."""
         return tuple(t for t in self.tests if not t.passed) + tuple(b for b in self.bounds if b.refuted)
 
     @property

@@ -17,8 +17,8 @@ from dprecipe.privacy.audit.results import (
 
 
 def p_value(evidence: TestEvidence) -> float:
-    """The chance that a sound program gives evidence as extreme as this, or a bound of it from above; 0 or 1 of tests
-    that are deterministic."""
+    """Returns the probability that a sound program gives evidence at least as extreme as this, or an upper bound of it;
+    0 or 1 for deterministic tests."""
     match evidence:
         case Excess():
             return 1.0 if evidence.largest <= evidence.allowed else 0.0
@@ -35,7 +35,7 @@ def p_value(evidence: TestEvidence) -> float:
 
 
 def _frequency(evidence: Frequency) -> float:
-    """Twice the smaller tail of the binomial distribution. Source: Clopper & Pearson 1934."""
+    """Returns twice the smaller tail of the binomial distribution. Source: Clopper & Pearson 1934."""
     from scipy import special
 
     k, n, share = evidence.successes, evidence.trials, evidence.expected
@@ -53,8 +53,8 @@ def _variance(evidence: Variance) -> float:
 
 
 def _correlation(evidence: Correlation) -> float:
-    """Chernoff: E exp(tXY) <= (1-t²)^(-1/2) where E exp(tX) and E exp(tY) are at most exp(t²/2), so that
-    P[|Σ XY| >= s] <= 2 min_t exp(-ts) (1-t²)^(-n/2); the minimum is where s t² + n t = s."""
+    """Returns Chernoff's bound: E exp(tXY) <= (1-t²)^(-1/2) where E exp(tX) and E exp(tY) are at most exp(t²/2), so
+    that P[|Σ XY| >= s] <= 2 min_t exp(-ts) (1-t²)^(-n/2); the minimum is where s t² + n t = s."""
     s, n = abs(evidence.sum_products), evidence.pairs
     if s == 0:
         return 1.0
@@ -64,7 +64,7 @@ def _correlation(evidence: Correlation) -> float:
 
 
 def _distance(evidence: Distance) -> float:
-    """Twice the exact one-sided tail, at most, which is tight where it is small. Source: Birnbaum & Tingey 1951."""
+    """Returns twice the exact one-sided tail, a bound that is tight if small. Source: Birnbaum & Tingey 1951."""
     from scipy import special
 
     return min(1.0, 2 * float(special.smirnov(evidence.sample, evidence.statistic)))

@@ -1,6 +1,6 @@
-"""Verdicts: everything of a result that follows from its evidence.
+"""Verdicts: all parts of a result that follow from its evidence.
 
-An audit makes its results here, and `verify` makes them again: one function each.
+An audit makes its results here, and `verify` makes them again, by the same functions.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from dprecipe.privacy.audit.tails import p_value
 from dprecipe.privacy.rounding import round_down, round_up
 
 SHARED_LEVEL = 1e-6
-"""All statistical tests of an audit together fail a sound program at most so often: each has an equal part."""
+"""The probability that a sound program fails any statistical test of an audit, at most: each test has an equal part."""
 
 
 def judge_test(
     depth: Depth, test_id: str, text: str, evidence: TestEvidence, level: float = 0.0, choices: int = 1
 ) -> AuditTest:
-    """The verdict of a test. A sound program fails it with probability at most `level`, and never where that is 0.
+    """Returns the verdict of a test. A sound program fails it with probability at most `level`, and never if that is 0.
 
     Args:
-        level: an equal part of `SHARED_LEVEL` (`share_level`); 0 of deterministic tests.
-        choices: the evidence is the most extreme of so many, by which its p-value is multiplied (Bonferroni).
+        level: an equal part of `SHARED_LEVEL` (`share_level`); 0 for deterministic tests.
+        choices: the evidence is the most extreme of this many; its p-value is multiplied by them (Bonferroni).
 
     Raises:
-        ValueError: a level of a deterministic test, or none of a statistical one.
+        ValueError: a positive level for a deterministic test, or 0 for a statistical one.
     """
     if is_deterministic(evidence) is not (level == 0) or not 0 <= level < 1:
-        raise ValueError(f"expected a level of 0 of deterministic tests alone, got {level} of {evidence.kind}")
+        raise ValueError(f"expected level 0 for deterministic tests alone, got {level} for {evidence.kind}")
     value = min(1.0, round_up(choices * p_value(evidence)))
     return AuditTest(
         depth=depth,
@@ -57,12 +57,12 @@ def judge_test(
 
 
 def share_level(evidence: Iterable[TestEvidence]) -> float:
-    """The level of each statistical test of an audit with this evidence; `SHARED_LEVEL` where there is none."""
+    """Returns the level of each statistical test of an audit with this evidence; `SHARED_LEVEL` where there is none."""
     return SHARED_LEVEL / max(1, sum(not is_deterministic(each) for each in evidence))
 
 
 def is_deterministic(evidence: TestEvidence) -> bool:
-    """Whether a sound program never fails a test of this evidence."""
+    """Returns True if a sound program never fails a test of this evidence."""
     return isinstance(evidence, Excess | Equality)
 
 
@@ -78,12 +78,12 @@ def judge_bound(
     curve: Sequence[tuple[float, float]] | None = None,
     implied_epsilon: float | None = None,
 ) -> AuditBound:
-    """The lower bound of what was counted, beside what is claimed.
+    """Returns the lower bound from the counts, together with the claim.
 
     Args:
-        claimed: the μ or ε of the claim; None of a rate, where the curve says it.
-        delta: of a bound of ε.
-        curve: of a rate, the points (ε, δ) of the claimed profile.
+        claimed: the μ or ε of the claim; None for a rate, whose claim is the curve.
+        delta: δ, for a bound of ε.
+        curve: for a rate, the points (ε, δ) of the claimed profile.
         implied_epsilon: see `dprecipe.privacy.audit.implied`.
 
     Raises:
@@ -92,10 +92,10 @@ def judge_bound(
     measure = "epsilon" if isinstance(evidence, Guesses) else evidence.form
     if isinstance(evidence, AttackTrials) and measure == "rate":
         if curve is None or claimed is not None:
-            raise ValueError("a rate is held against a curve, and no other claim")
+            raise ValueError("a rate is compared with a curve, and with no other claim")
         claimed = min(1.0, round_up(counts.allowed_rate(curve, counts.bound_rates(evidence, confidence)[1])))
     elif claimed is None:
-        raise ValueError(f"a bound of {measure} is held against a claim")
+        raise ValueError(f"a bound of {measure} is compared with a claim, which is missing")
     if (measure == "epsilon") is (delta is None):
         raise ValueError("delta goes with a bound of epsilon")
     lower = round_down(lower_bound(evidence, confidence, delta))
@@ -117,7 +117,7 @@ def judge_bound(
 
 
 def lower_bound(evidence: BoundEvidence, confidence: float, delta: float | None = None) -> float:
-    """The lower bound in the evidence's measure, not rounded."""
+    """Returns the lower bound in the evidence's measure, not rounded."""
     if isinstance(evidence, Guesses):
         return lower_epsilon_of_guesses(evidence, confidence, delta or 0.0)
     if evidence.form == "mu":

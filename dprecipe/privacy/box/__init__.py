@@ -2,5 +2,5 @@
 
 The mathematics of every release whose noise is not Gaussian: codes of gradients, sums bounded in L1 norm, votes under
 Laplace noise. `box` states the release, with the standard library alone; `moments` and `curves` give its Rényi curve,
-`pairs` its privacy-loss distribution, `recheck` both once more by other means.
+`pairs` its privacy-loss distribution, and `recheck` computes both again by other means.
 """

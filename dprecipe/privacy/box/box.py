@@ -1,4 +1,4 @@
-"""A noisy sum that one unit moves within a box: its definition, and what can be computed without numpy."""
+"""A noisy sum that one unit moves within a box: its definition, and all that can be computed without numpy."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from functools import lru_cache
 from dprecipe.noise import families
 
 Shifts = tuple[tuple[float, int], ...]
-"""(bound of a coordinate's magnitude over the sensitivity, how many coordinates have it), bounds increasing."""
+"""Pairs (bound of a coordinate's magnitude over the sensitivity, number of coordinates that have it), with increasing
+bounds."""
 
 FISHER_INFORMATION = {"laplace": 1.0, "cauchy": 0.5}
-"""At scale 1, of the families for which Gaussian noise of the same information is proved to cost no less."""
+"""Fisher information at scale 1 of the families for which Gaussian noise of the same information provably costs no
+less."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoxSum:
-    """Each unit takes part independently with probability `sampling_rate` (1: all do); what it adds to the sum lies in
-    a box, and noise of a symmetric distribution that falls with distance is added to each coordinate.
+    """A noisy sum to which each unit adds a vector within a box, independently with probability `sampling_rate` (1: all
+    take part). The noise on each coordinate has a symmetric distribution that falls with distance.
 
     `shifts` is the box; which coordinate has which bound may depend on the unit. `noise_multiplier` is the noise's
     scale over the sensitivity that `shifts` refer to; `family` and `shape` name its distribution.
 
-    `exchanged`: a unit does not add a vector but exchanges one for another. Both lie in half of the box, each with its
-    own order of the bounds.
+    `exchanged`: a unit does not add a vector but exchanges one for another. Both lie in half of the box, each with the
+    bounds in an order of its own.
 
     | case | |
     |---|---|
@@ -42,29 +44,29 @@ class BoxSum:
 
     @property
     def dimension(self) -> int:
-        """How many coordinates the sum has."""
+        """The number of coordinates of the sum."""
         return sum(count for _, count in self.shifts)
 
     @property
     def max_loss(self) -> float:
-        """The largest loss of any outcome when a unit is added or removed. It is finite only with Laplace noise: at
-        most the L1 norm of the shift over the scale."""
+        """The largest loss of any outcome when a unit is added or removed; finite only with Laplace noise: at most the
+        L1 norm of the shift over the scale."""
         if self.family != "laplace":
             return math.inf
         whole = math.fsum(bound * count for bound, count in self.shifts) / self.noise_multiplier
         return whole if self.sampling_rate == 1 or whole > 600 else math.log1p(self.sampling_rate * math.expm1(whole))
 
     def gaussian_multiplier(self, information: float) -> float:
-        """Noise multiplier of Gaussian noise on a sum bounded in L2 norm with the same Fisher information;
-        `information` is the noise's, at scale 1."""
+        """Returns the noise multiplier of Gaussian noise, on a sum bounded in L2 norm, with the same Fisher
+        information; `information` is that of this noise at scale 1."""
         return self.noise_multiplier / (math.sqrt(information) * _norm(self.shifts))
 
     def screening_bound(self) -> tuple[float, float] | None:
-        """(q, σ): see `Event.screening_bound`.
+        """Returns (q, σ): see `Event.screening_bound`.
 
-        Source: log M_k(τ) <= k(k-1)/2 I τ², for laplace (of whatever sums) because a pure ε costs ε²/2 in
+        Source: log M_k(τ) <= k(k-1)/2 I τ², for laplace (in any sum) because a pure ε costs ε²/2 in
         zero-concentrated privacy (Bun and Steinke 2016, Proposition 3.3), for cauchy from Legendre's equation
-        (docs/encoding.md).
+        (docs/explanation/encoding.md).
         """
         information = FISHER_INFORMATION.get(self.family)
         return None if information is None else (self.sampling_rate, self.gaussian_multiplier(information))
@@ -76,7 +78,7 @@ def _norm(shifts: Shifts) -> float:
 
 
 def check_noise(family: str, shape: float | None) -> None:
-    """Check the noise of an event within a box.
+    """Checks the noise of an event within a box.
 
     Raises:
         ValueError: there is no such distribution, or it is Gaussian.

@@ -3,19 +3,19 @@ coordinate.
 
 The corner of the box is its worst case. For a density z that is symmetric and falls with distance from 0, both
 M_k(τ) and every hockey-stick divergence between z and z shifted by τ grow with |τ|; so (Blackwell) the pair of the
-larger shifts dominates that of the smaller ones, in every product and after sampling. Nothing but a permutation of
-the coordinates, which noise of one distribution and scale does not see, depends on the unit.
+larger shifts dominates that of the smaller ones, in every product and after sampling. Only a permutation of the
+coordinates depends on the unit, and noise of one distribution and scale does not see it.
 
 Lemma 4, with S_k = Σ_j log M_k(b_j/s), b the box, s the scale, q the sampling rate:
 
     r(α) = log(1 + Σ_{k=2}^α C(α,k) (1-q)^(α-k) q^k (exp(S_k) - 1)) / (α-1),   integer α >= 2.
 
-This is the divergence when the unit is removed. The one when it is added is smaller, because reflecting the noise
-about half the shift swaps the two densities. Between whole orders (α-1) r(α) is convex, and 0 at α = 1: it is
-interpolated. Several codewords cost the largest of their curves (Lemma 5), or that of their envelope; steps with
-different distributions, even chosen in view of earlier results, add their curves (Theorem 1).
+This is the divergence when the unit is removed. When it is added, the divergence is smaller, because reflecting the
+noise about half the shift swaps the two densities. Between whole orders, r(α) is interpolated: (α-1) r(α) is convex,
+and 0 at α = 1. Several codewords cost the largest of their curves (Lemma 5), or that of their envelope; the curves of
+steps with different distributions add up, even if these are chosen in view of earlier results (Theorem 1).
 
-Source: Nasr, Shokri & Houmansadr 2020, Lemmas 4 and 5, Theorem 1, with proofs repaired in docs/encoding.md;
+Source: Nasr, Shokri & Houmansadr 2020, Lemmas 4 and 5, Theorem 1, with proofs repaired in docs/explanation/encoding.md;
 Wang, Balle & Kasiviswanathan 2019, Corollary 10 (interpolation).
 
 Axes: T shifts, K moments k = 2, 3, …, A orders, I points of a grid.
@@ -37,14 +37,14 @@ from dprecipe.privacy.box.moments import MARGIN, MAX_ORDER, log_moments
 Array = NDArray[np.float64]
 
 _RATIO = 1.03
-"""Between neighbouring points of the grid of `_convex_majorant`."""
+"""The ratio of neighbouring points of the grid of `_convex_majorant`."""
 _BELOW = 64.0
-"""The least shift over the grid's first point."""
+"""The ratio of the least shift to the grid's first point."""
 _MAX_POINTS = 1000
 
 
 def box_curve(box: BoxSum, orders: Sequence[float]) -> Array:
-    """r(α) of one step: (orders,), for orders α > 1; infinity above `MAX_ORDER`.
+    """Returns r(α) of one step: (orders,), for orders α > 1; infinity above `MAX_ORDER`.
 
     Guarantees: bounds adding and removing a unit, up to 1e-9 relative rounding error.
     Source: Nasr et al. 2020, Lemma 4.
@@ -59,7 +59,7 @@ def box_curve(box: BoxSum, orders: Sequence[float]) -> Array:
 
 
 def log_moments_of_sum(box: BoxSum) -> Array:
-    """Upper bounds of S_k for k = 2..`MAX_ORDER`: (K,), read-only.
+    """Returns upper bounds of S_k for k = 2..`MAX_ORDER`: (K,), read-only.
 
     `box.exchanged`: no coordinate moves further than u_j + w_j, where the u_j are halves of the bounds and the w_j
     the same numbers in another order. For convex H_k >= log M_k the sum of H_k(u_j + w_j) is largest where both are
@@ -84,7 +84,7 @@ def _log_moments_of_sum(distribution: Distribution, shifts: Shifts, noise_multip
 
 
 def _convex_majorant(distribution: Distribution, taus_T: Array) -> Array:
-    """H_k(τ) >= log M_k(τ) =: g_k(τ), convex and growing on [0, max τ]: (T, K).
+    """Returns H_k(τ) >= log M_k(τ) =: g_k(τ), convex and growing on [0, max τ]: (T, K).
 
     g_k is the logarithm of ∫ z(u)^k z(u+τ)^(1-k) du. Let φ = -log z and φ'' >= -κ. Then for each u the integrand times
     exp((k-1) κ τ²/2) is log-convex in τ, and so is an integral of log-convex functions: g_k + (k-1) κ τ²/2 is convex.
@@ -119,7 +119,7 @@ def _convex_majorant(distribution: Distribution, taus_T: Array) -> Array:
 
 
 def _sampled(q: float, sums_K: Array) -> Array:
-    """(α-1) r(α) for α = 2..`MAX_ORDER`; the cancelling terms k = 0, 1 never appear."""
+    """Returns (α-1) r(α) for α = 2..`MAX_ORDER`; the cancelling terms k = 0, 1 never appear."""
     orders_K = np.arange(2, MAX_ORDER + 1)
     rest_AK = orders_K[:, None] - orders_K
     terms_K = sums_K + np.log(-np.expm1(-sums_K)) + orders_K * math.log(q)
@@ -130,7 +130,7 @@ def _sampled(q: float, sums_K: Array) -> Array:
 
 @lru_cache(maxsize=1)
 def _log_binomials() -> Array:
-    """log C(α, k), α and k = 2..`MAX_ORDER`; anything where k > α."""
+    """Returns log C(α, k), α and k = 2..`MAX_ORDER`; anything where k > α."""
     log_factorials = np.array([math.lgamma(n + 1) for n in range(MAX_ORDER + 1)])
     orders_K = np.arange(2, MAX_ORDER + 1)
     rest_AK = np.maximum(orders_K[:, None] - orders_K, 0)

@@ -1,4 +1,4 @@
-"""What noisy sums within a box have in common as events."""
+"""The base class of events that are noisy sums within a box."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class BoxEvent(Event):
 
     __slots__ = ()
     cross_check_tolerance: ClassVar[tuple[float, float]] = (2e-2, 2e-3)
-    """The cross-check's grids are as fine as their time allows: over random distributions, boxes, rates and numbers of
-    steps, its ε was at most 0.3 % above ours."""
+    """The tolerance of the cross-check, whose grids are as fine as time allows: over random distributions, boxes, rates
+    and numbers of steps, its ε was at most 0.3 % above ours."""
 
     @property
     def box(self) -> BoxSum:

@@ -1,8 +1,8 @@
 """Moments of the likelihood ratio of one shifted coordinate: M_k(τ) = ∫ z(x-τ)^k z(x)^(1-k) dx.
 
-M_0 = M_1 = 1, and M_k grows with τ; all that a Rényi bound of a sum within a box is made of (`curves`).
+M_0 = M_1 = 1, and M_k grows with τ. A Rényi bound of a sum within a box is made of these moments alone (`curves`).
 
-Nothing cancels: with y = z(x-τ)/z(x) and A_j = ∫ z (y-1)² y^j dx, whose integrands are positive,
+No terms cancel: with y = z(x-τ)/z(x) and A_j = ∫ z (y-1)² y^j dx, whose integrands are positive,
 
     M_k - 1 = ∫ z (y^k - 1 - k(y-1)) dx = Σ_{j=0}^{k-2} (k-1-j) A_j.
 
@@ -22,26 +22,27 @@ Array = NDArray[np.float64]
 
 MAX_ORDER = 256
 MARGIN = 1e-12
-"""Relative error that no value of `log_moments` reaches: the largest measured is 7e-14, against 30 digits and finer
-rules, df from 0.5 to 1000, λ to 8, τ from 1e-6 to 30."""
+"""A relative error that no value of `log_moments` reaches: the largest measured is 7e-14, compared with 30 digits and
+finer rules, for df from 0.5 to 1000, λ to 8, τ from 1e-6 to 30."""
 
 _FEWEST_NODES, _MAX_NODES = 32, 4096
 _AGREEMENT = 1e-7
-"""The rule converges exponentially: halving its step squares the error."""
+"""The relative difference below which two rules agree; they converge exponentially: halving the step squares the
+error."""
 _STEEPEST = 200.0
-"""Largest log y for which no factor of an integrand leaves the range of floating-point numbers."""
+"""The largest log y for which no factor of an integrand leaves the range of floating-point numbers."""
 _TAIL = 42.0
-"""What an integral leaves out is exp(-`_TAIL`) of it."""
+"""An exponent: each integral leaves out a share exp(-`_TAIL`) of itself."""
 _IN_CACHE = 1 << 15
 
 
 def log_moments(distribution: Distribution, taus_T: Array) -> Array:
-    """log M_k(τ) for each τ >= 0 and k = 2..`MAX_ORDER`: (T, K).
+    """Returns log M_k(τ) for each τ >= 0 and k = 2..`MAX_ORDER`: (T, K).
 
     Closed forms for gaussian and laplace. The others by the trapezoidal rule, after a change of variable that makes it
-    converge exponentially and with as many nodes as it takes for two rules to agree. Shifts so large that this would
-    be too many (from 4 to 30 scales on, by the distribution, where one coordinate alone spends any budget) are bounded
-    by D_k <= D_∞, that is log M_k <= (k-1) sup |log y|.
+    converge exponentially, with as many nodes as two rules need to agree. Shifts so large that these would be too many
+    (from 4 to 30 scales on, by the distribution, where one coordinate alone spends any budget) are bounded by
+    D_k <= D_∞, that is log M_k <= (k-1) sup |log y|.
 
     Guarantees: relative error below `MARGIN`, or an upper bound.
     Source: closed forms: Mironov 2017, Table II; the rule: Trefethen & Weideman 2014.
@@ -59,7 +60,8 @@ def log_moments(distribution: Distribution, taus_T: Array) -> Array:
 
 
 def _laplace(tau_T1: Array, k_K: Array) -> Array:
-    """M_k = (k e^((k-1)τ) + (k-1) e^(-kτ)) / (2k-1); both exponents' linear terms cancel, and are left out."""
+    """Returns log M_k with M_k = (k e^((k-1)τ) + (k-1) e^(-kτ)) / (2k-1); the linear terms of both exponents cancel,
+    and are left out."""
     mild_TK = np.minimum(tau_T1, 1 / k_K)
     excess_TK = (k_K * _beyond_linear((k_K - 1) * mild_TK) + (k_K - 1) * _beyond_linear(-k_K * mild_TK)) / (2 * k_K - 1)
     steep_TK = (k_K - 1) * tau_T1 + np.log((k_K + (k_K - 1) * np.exp(-(2 * k_K - 1) * tau_T1)) / (2 * k_K - 1))
@@ -68,7 +70,7 @@ def _laplace(tau_T1: Array, k_K: Array) -> Array:
 
 
 def _beyond_linear(t: Array) -> Array:
-    """exp(t) - 1 - t by its series, |t| <= 1."""
+    """Returns exp(t) - 1 - t by its series, |t| <= 1."""
     total = np.ones_like(t)
     for n in range(20, 2, -1):
         total = 1 + total * t / n
@@ -91,7 +93,7 @@ def _by_quadrature(distribution: Distribution, taus_T: Array) -> Array:
 
 
 def _of_power_sums(sums_TJ: Array, steepest_T: Array) -> Array:
-    """log(1 + Σ (k-1-j) A_j): sums of sums, in the log domain."""
+    """Returns log(1 + Σ (k-1-j) A_j): sums of sums, in the log domain."""
     logs_TJ = np.log(sums_TJ) + np.arange(MAX_ORDER - 1) * steepest_T[:, None]
     excess_TK = np.logaddexp.accumulate(np.logaddexp.accumulate(logs_TJ, axis=1), axis=1)
     logs_TK: Array = np.logaddexp(0.0, excess_TK)
@@ -99,7 +101,8 @@ def _of_power_sums(sums_TJ: Array, steepest_T: Array) -> Array:
 
 
 def _power_sums(distribution: Distribution, taus_T: Array, steepest_T: Array, at_N: Array) -> Array:
-    """A_j / sup(y)^j for j = 0..`MAX_ORDER` - 2, by the rule with equal weights at these nodes of [0, 1]: (T, J)."""
+    """Returns A_j / sup(y)^j for j = 0..`MAX_ORDER` - 2, by the rule with equal weights at these nodes of [0, 1]: (T,
+    J)."""
     sums_TJ = np.empty((len(taus_T), MAX_ORDER - 1))
     rows = max(1, _IN_CACHE // (len(at_N) * (3 if distribution.family == "variance_gamma" else 1)))
     for start in range(0, len(taus_T), rows):
@@ -120,7 +123,7 @@ def _power_sums(distribution: Distribution, taus_T: Array, steepest_T: Array, at
 
 
 def _smooth(distribution: Distribution, tau_T1: Array, at_N: Array) -> tuple[Array, Array]:
-    """Nodes x and weights for an integrand that is analytic around the line.
+    """Returns nodes x and weights for an integrand that is analytic around the line.
 
     x = c sinh(sinh w) for power tails, c sinh(w) for exponential ones, so that the integrand falls doubly
     exponentially in w; the range ends where it is negligible beside what it is at the last extremum of y.
@@ -142,7 +145,8 @@ def _smooth(distribution: Distribution, tau_T1: Array, at_N: Array) -> tuple[Arr
 
 
 def _kinked(distribution: Distribution, tau_T1: Array, at_N: Array) -> tuple[Array, Array]:
-    """Nodes x and weights for one that is analytic but for 0 and τ: the double exponential rule on each piece.
+    """Returns nodes x and weights for an integrand that is analytic except at 0 and τ, by the double exponential rule
+    on each piece.
 
     The outer pieces end where exp(-x) y^k is negligible: y nears its limit like 1 - (λ-1)τ/x.
     Source: Takahasi & Mori 1974.

@@ -16,8 +16,8 @@ on a grid it is a convolution as well, with the hat sinh((g-|r|)/2) / sinh(g/2).
 2. Their product by its spectrum, at the few frequencies where it is not negligible. What the spectrum of a coordinate
    lacks of 1 is summed as such, so that its n-th power is as exact as itself; the rest of the frequencies is bounded
    by the mean square of the spectra (inequality of arithmetic and geometric means).
-3. The hat, and back to losses on a coarse grid. The error is small beside the largest mass; so this is repeated for
-   masses tilted by exp(η l), which makes others the largest, and the smallest of the bounds is kept.
+3. The hat, and back to losses on a coarse grid. The error is small compared with the largest mass; so this is repeated
+   for masses tilted by exp(η l), which makes others the largest, and the smallest of the bounds is kept.
 4. Shifts of very different sizes are handled in separate bands, each on its own fine grid, and convolved at the end.
 
 Everything is rounded up: dots dominate, aliasing adds, errors are added, tails go to ±infinity by Chernoff's bound.
@@ -52,25 +52,26 @@ from dprecipe.privacy.loss import (
 )
 
 _INFLATION = 3e-5
-"""Share of the variance of the loss that the dots of the coordinates add; those of the product add less."""
+"""The share of the variance of the loss that the dots of the coordinates add; those of the product add less."""
 _COARSE = 3e-3
-"""Step of the product's grid over the standard deviation of its loss."""
+"""The step of the product's grid over the standard deviation of its loss."""
 _SPAN = 16.0
-"""Shifts that differ by more than this factor belong to different bands."""
+"""The largest ratio of two shifts in one band."""
 _MAX_BANDS = 6
 _FINEST = 1 << 23
-"""Largest number of points of a fine grid: enough for 3e7 coordinates."""
+"""The largest number of points of a fine grid: enough for 3e7 coordinates."""
 _COARSEST = 5.0
-"""A fine grid may be coarser than it should be by this factor, for up to 1e9 coordinates."""
+"""The factor by which a fine grid may be coarser than it should be, for up to 1e9 coordinates."""
 _MAX_VALUES = 1 << 24
 _CONVOLVED = 1e8
-"""About half the multiplications up to which a product is done coordinate by coordinate."""
+"""About half the number of multiplications up to which a product is computed coordinate by coordinate."""
 _TAILS = (1e-40, 1e-100, 1e-200)
-"""Tails of the cached products: one product serves all calls with a larger tail."""
+"""The tails of the cached products: one product serves all calls with a larger tail."""
 
 
 def box_pair(box: BoxSum, tail: float) -> Loss:
-    """The sum with the unit against the sum without it, without sampling; the pair is its own mirror image.
+    """Returns the pair of the sum with the unit against the sum without it, without sampling; it is its own mirror
+    image.
 
     Guarantees: dominates the true pair, with an ε at most 1e-4 (relative) larger, 1e-3 beyond 3e7 coordinates. At most
     max(`tail`, 1e-200) is charged to either infinity.
@@ -90,12 +91,13 @@ def box_pair(box: BoxSum, tail: float) -> Loss:
         raise NoPairError
     losses_N = np.concatenate([-losses_N[last:0:-1], losses_N[: last + 1]])
     masses_N = np.concatenate([half_N[last:0:-1], half_N[: last + 1]]) * np.exp(losses_N / 2)
-    charged = 2 * float(above_N[last])  # both ends: a mass with no other to go with it costs most
+    charged = 2 * float(above_N[last])  # both ends: a mass without a counterpart costs most
     return Loss(step, -last, masses_N, charged, charged)
 
 
 def box_losses(box: BoxSum, step: float, tail: float) -> LossPair:
-    """One step, sampled or not, when a unit is removed, and when one is added, on the grid of `step`.
+    """Returns the losses of one step, sampled or not, when a unit is removed and when one is added, on the grid of
+    `step`.
 
     Raises:
         GridError: too many points.
@@ -113,7 +115,7 @@ def box_losses(box: BoxSum, step: float, tail: float) -> LossPair:
 def _product(
     distribution: Distribution, shifts: tuple[tuple[float, int], ...], noise_multiplier: float, tail: float
 ) -> tuple[float, Array, float]:
-    """Step of the grid, s at its losses from 0 up, and a bound of the mass above them."""
+    """Returns the step of the grid, s at its losses from 0 up, and a bound of the mass above them."""
     with np.errstate(over="ignore"):
         bounds_K, counts_K = np.array([pair for pair in shifts if pair[0] > 0], dtype=np.float64).T
         taus_K = bounds_K / noise_multiplier
@@ -139,7 +141,7 @@ def _product(
 
 
 def _typical(distribution: Distribution, taus_K: Array) -> tuple[Array, Array]:
-    """Approximate mean and standard deviation of each coordinate's loss, for the choice of grids."""
+    """Returns the approximate mean and standard deviation of each coordinate's loss, for the choice of grids."""
     edges_N = np.sinh(np.linspace(-6.0, 6.0, 257))
     masses_N = distribution.interval(edges_N[:-1], edges_N[1:])
     losses_KN = distribution.log_ratio((edges_N[:-1] + edges_N[1:]) / 2 + taus_K[:, None], taus_K[:, None])
@@ -148,7 +150,8 @@ def _typical(distribution: Distribution, taus_K: Array) -> tuple[Array, Array]:
 
 
 def _fine_step(spreads_K: Array, counts_K: Array, others: float) -> float:
-    """The step of a grid for these coordinates: its dots may add a share of their own variance and of the total.
+    """Returns the step of a grid for these coordinates: its dots may add a share of their own variance and of the
+    total.
 
     A dot adds at most h²/6 on average to the variance of its loss, and at most h |l|.
 
@@ -167,7 +170,7 @@ def _fine_step(spreads_K: Array, counts_K: Array, others: float) -> float:
 def _band(
     distribution: Distribution, taus_K: Array, counts_K: Array, step: float, fine: float, tail: float
 ) -> tuple[Array, float]:
-    """s of the product on the grid of `step`, both sides of 0, and what is charged to either infinity."""
+    """Returns s of the product on the grid of `step`, both sides of 0, and the mass charged to either infinity."""
     number, steepest = float(counts_K.sum()), distribution.largest_loss(float(taus_K[-1]))
     if fine >= step and number * (number - 1) * (steepest / step + 1) ** 2 <= _CONVOLVED:
         whole = np.ones(1)
@@ -189,7 +192,7 @@ def _band(
 
 
 def _coordinate(distribution: Distribution, tau: float, step: float) -> Array:
-    """s of one coordinate at the losses 0, h, 2h, …
+    """Returns s of one coordinate at the losses 0, h, 2h, …
 
     Guarantees: dominates the pair; keeps both masses.
     """
@@ -221,13 +224,13 @@ def _coordinate(distribution: Distribution, tau: float, step: float) -> Array:
 
 
 def _edges(distribution: Distribution, tau: float, step: float) -> Array:
-    """Points x from τ/2 to infinity that cut where the loss turns, and nearly where it crosses the grid."""
+    """Returns points x from τ/2 to infinity: those where the loss turns, and nearly those where it crosses the grid."""
     turns = [tau / 2, *(x for x in distribution.turning_points(tau) if x > tau / 2), math.inf]
     pieces = [np.array(turns)]
     for low, high in itertools.pairwise(turns):
         share_N = np.linspace(0.0, 1.0, 401)
         x_N = low + (high - low) * share_N if math.isfinite(high) else low + np.expm1(60 * share_N**2)
-        for _ in range(2):  # the second time between points that lie close to where they should
+        for _ in range(2):  # the second pass starts from points that are already close
             l_N = distribution.log_ratio(x_N, tau)
             if l_N[-1] < l_N[0]:
                 x_N, l_N = x_N[::-1], l_N[::-1]

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from dprecipe.privacy.loss import Array
 
 MAX_AT_ONCE = 1 << 21
-"""Values of a temporary table."""
+"""The most values in a temporary table."""
 HALF_WIDTH, _TRUSTED, _BETWEEN = 8.5, 5.5, 10.0
-"""Of a tilted window, in standard deviations: where it ends, how far it is precise, where the next one is centred."""
+"""Distances from the centre of a tilted window, in standard deviations: its end, the range where it is precise, and the
+centre of the next window."""
 _NEGLIGIBLE = -60.0
-"""Log of a spectrum (which is 1 at 0) that is bounded and not computed."""
+"""The logarithm below which a spectrum (which is 1 at 0) is bounded and not computed."""
 _STEEPEST = 500.0
-"""Largest exponent of a tilt."""
+"""The largest exponent of a tilt."""
 UNIT = 2.0**-53
 
 
@@ -36,7 +37,7 @@ class Power:
         self._last_K = s_KJ.shape[1] - 1 - np.argmax(s_KJ[:, ::-1] > 0, axis=1)
 
     def on_coarse(self, ratio: int, tail: float) -> tuple[Array, float]:
-        """s on the grid `ratio` times as coarse, both sides of 0, and what is charged to either infinity."""
+        """Returns s on the grid `ratio` times as coarse, both sides of 0, and the mass charged to either infinity."""
         coarse = ratio * self._step
         top = -(-int(self._counts_K @ self._last_K) // ratio)  # no loss is larger
         half, eta = np.empty(0), 0.0
@@ -66,7 +67,7 @@ class Power:
             eta, centre, spread = eta + move, further, narrower
 
     def _tilted(self, eta: float) -> tuple[float, float, float]:
-        """K, and mean and standard deviation of the loss under the tilted masses."""
+        """Returns K, and the mean and standard deviation of the loss under the tilted masses."""
         m_K, log_m_K = self._moments(eta)
         l_J, s_KJ = self._losses_J, self._s_KJ
         mean_K = s_KJ @ (2 * np.sinh(eta * l_J) * l_J) / m_K
@@ -76,7 +77,7 @@ class Power:
         return log_m, float(self._counts_K @ mean_K), math.sqrt(variance) + 1e-6 * self._step
 
     def _moments(self, eta: float) -> tuple[Array, Array]:
-        """M_k(η) and its logarithm."""
+        """Returns M_k(η) and its logarithm."""
         l_J = self._losses_J
         change_K = self._s_KJ @ (4 * np.sinh((eta + 0.5) * l_J / 2) * np.sinh((eta - 0.5) * l_J / 2))
         whole_K = self._zero_K + self._s_KJ @ (2 * np.cosh(eta * l_J))
@@ -85,13 +86,14 @@ class Power:
         return m_K, np.where(small_K, np.log1p(np.where(small_K, change_K, 0.0)), np.log(whole_K))
 
     def _beyond(self, loss: float, eta: float, further: float) -> float:
-        """Chernoff's bound on the mass of larger losses under the shifted density, over tilts from η upwards."""
+        """Returns Chernoff's bound on the mass of larger losses under the shifted density, over tilts from η
+        upwards."""
         etas = [eta + further / 2**k for k in range(6)]
         logs = [math.fsum(self._counts_K * self._moments(eta)[1]) - (eta - 0.5) * loss for eta in etas if eta >= 0.5]
         return math.exp(min([*logs, 0.0]))
 
     def _window(self, eta: float, log_m: float, ratio: int, size: int, middle: int) -> Array:
-        """Tilted masses at `size` points of the coarse grid around `middle`; what is elsewhere is folded in.
+        """Returns tilted masses at `size` points of the coarse grid around `middle`; masses elsewhere are folded in.
 
         Guarantees: none is below its true value.
         """
@@ -117,8 +119,8 @@ class Power:
         return bounded
 
     def _select_frequencies(self, eta: float, points: int) -> tuple[NDArray[np.int64], float]:
-        """The frequencies f <= points/2 where the spectrum may exceed exp(`_NEGLIGIBLE`), and a bound on the sum of its
-        modulus at all others, positive and negative.
+        """Returns the frequencies f <= points/2 where the spectrum may exceed exp(`_NEGLIGIBLE`), and a bound on the
+        sum of its modulus at all others, positive and negative.
 
         Π |φ_k|^n_k <= B^(n/2), B the mean of |φ_k|² over the n coordinates: the spectrum of a mean autocorrelation.
         """
@@ -136,7 +138,7 @@ class Power:
         return np.flatnonzero(selected_F), 2 * float(np.exp(log_bound_F[~selected_F]).sum())
 
     def _log_spectrum(self, eta: float, f_F: NDArray[np.int64], points: int) -> tuple[Array, Array, Array]:
-        """Logarithm of its modulus, its phase, and a bound on the error of the logarithm.
+        """Returns the logarithm of the spectrum's modulus, its phase, and a bound on the error of the logarithm.
 
         By sums of sines over the losses or, where there are many frequencies (so that the powers are low), by FFT.
         """
@@ -163,13 +165,14 @@ class Power:
         angle_JF = np.outer(self._index_J, omega_F)
         x_KF = s_KJ @ (even_J[:, None] * (-2 * np.sin(angle_JF / 2) ** 2)) / m_K1
         y_KF = s_KJ @ (odd_J[:, None] * np.sin(angle_JF)) / m_K1
-        # what was summed, without its signs: a sine is at most its angle and at most 1
+        # the sum of absolute values: a sine is at most its angle and at most 1
         steep_K1, flat_K1 = (s_KJ @ (odd_J * self._index_J))[:, None], (s_KJ @ odd_J)[:, None]
         summed_KF = np.minimum(steep_K1 * omega_F, flat_K1) / m_K1 - x_KF
         return _logs(self._counts_K, x_KF, y_KF, 4 * UNIT * (len(self._index_J) + 16) * summed_KF)
 
     def _tilted_rows(self, eta: float, size: int) -> Iterator[tuple[slice, Array]]:
-        """Tilted masses from the least loss to the largest, of as many coordinates at a time as fit rows of `size`."""
+        """Yields tilted masses from the least loss to the largest, for as many coordinates at a time as fit rows of
+        `size`."""
         m_K, _ = self._moments(eta)
         rows = max(1, MAX_AT_ONCE // size)
         for start in range(0, len(m_K), rows):
@@ -181,8 +184,9 @@ class Power:
 
 
 def _logs(counts_K: Array, x_KF: Array, y_KF: Array, error_KF: Array) -> Array:
-    """Of Π (1 + x + iy)^n: logarithm of the size, phase, and what an error of that much adds to the logarithm."""
-    square_KF = 2 * x_KF + x_KF**2 + y_KF**2  # of the size, less 1
+    """Returns, for Π (1 + x + iy)^n, the logarithm of the modulus, the phase, and what errors of `error_KF` add to the
+    logarithm."""
+    square_KF = 2 * x_KF + x_KF**2 + y_KF**2  # the squared modulus, less 1
     near_KF = square_KF > -0.5
     far_KF = np.maximum((1 + x_KF) ** 2 + y_KF**2, 1e-290)
     log_size_KF = np.where(near_KF, np.log1p(np.where(near_KF, square_KF, 0.0)), np.log(far_KF)) / 2
@@ -192,6 +196,6 @@ def _logs(counts_K: Array, x_KF: Array, y_KF: Array, error_KF: Array) -> Array:
 
 
 def fast_size(min_size: int) -> int:
-    """The least 2^a or 3 2^a that is >= least."""
+    """Returns the least 2^a or 3 2^a that is >= `min_size`."""
     power = 1 << (min_size - 1).bit_length()
     return power * 3 // 4 if power * 3 // 4 >= min_size else power

@@ -19,22 +19,23 @@ from dprecipe.privacy.box.box import BoxSum
 Array = NDArray[np.floating[Any]]
 
 MAX_ORDER = 256
-"""Largest order of `log_moments`."""
+"""The largest order of `log_moments`."""
 MAX_LOSS = 600.0
 _SPACING = 0.015
-"""Between nodes, over their distance from the nearer peak or 1, whichever is more."""
+"""The distance between nodes, over their distance from the nearer peak or 1, whichever is more."""
 _FINE = 0.03
-"""Step of a grid over the typical loss of a coordinate (and a tenth of that over the loss of all): its square over 6 is
-what dots add to the variance."""
+"""The step of a grid over the typical loss of a coordinate (and a tenth of that over the loss of all): its square over
+6 is what dots add to the variance."""
 _TAIL = 1e-20
 _NOISE = 1e-19
-"""Masses below this may be rounding errors of the FFT."""
+"""The mass below which a value may be a rounding error of the FFT."""
 _MAX_POINTS = 1 << 20
 _TABLE = 200
 
 
 def max_loss(box: BoxSum) -> float:
-    """Largest loss of any outcome: with Laplace noise at most the L1 norm over the scale, and less with sampling."""
+    """Returns the largest loss of any outcome: with Laplace noise at most the L1 norm over the scale, and less with
+    sampling."""
     if box.family != "laplace":
         return math.inf
     whole = sum(bound * count for bound, count in box.shifts) / box.noise_multiplier
@@ -44,12 +45,13 @@ def max_loss(box: BoxSum) -> float:
 
 
 def estimate_effort(box: BoxSum) -> float:
-    """Rough cost of its loss distribution, in units of 1/20,000 of a second."""
+    """Returns the rough cost of computing the loss distribution, in units of 1/20,000 of a second."""
     return (len(box.shifts) + 200) * math.sqrt(box.dimension)
 
 
 def is_mild(box: BoxSum) -> bool:
-    """Whether exp(-loss) stays within the range of doubles, for each coordinate and about as much for all."""
+    """Returns True if exp(-loss) stays within the range of doubles: for each coordinate, and roughly for all
+    together."""
     largest = total = 0.0
     for bound, count in box.shifts:
         _, p_N, losses_N = _nodes(box, bound / box.noise_multiplier, 16 * _SPACING)
@@ -59,7 +61,8 @@ def is_mild(box: BoxSum) -> bool:
 
 @lru_cache(maxsize=8)
 def product_masses(box: BoxSum) -> tuple[float, Array] | None:
-    """Step of a grid, and the masses of the unsampled sum's loss at 0, h, 2h, …; the rest is their mirror image.
+    """Returns the step of a grid, and the masses of the unsampled sum's loss at 0, h, 2h, …; the rest is their mirror
+    image.
 
     None if one coordinate is so much larger than most that the grid would need too many points.
     """
@@ -84,13 +87,13 @@ def product_masses(box: BoxSum) -> tuple[float, Array] | None:
         both = one.compose(other, _TAIL)
         heapq.heappush(queue, (both.size, index, both))
     whole, k_K = queue[0][2], np.arange(2, MAX_ORDER + 1)
-    reach = float(np.min((log_moments(box) - math.log(_NOISE)) / (k_K - 1)))  # Chernoff: nothing is beyond
+    reach = float(np.min((log_moments(box) - math.log(_NOISE)) / (k_K - 1)))  # Chernoff: no mass lies beyond
     upper = whole._probs[-whole._lower_loss :][: math.ceil(reach / step) + 1]
     return step, np.where(upper > _NOISE, upper, 0.0)
 
 
 def sampled_pair(own: float, masses: Array, q: float, step: float) -> tuple[Any, Any]:
-    """What Poisson sampling makes of (P, Q), (1-q) Q + q P against Q and the other way round, on a new grid."""
+    """Returns the Poisson-sampled pair of (P, Q), that is (1-q) Q + q P against Q, and its reverse, on a new grid."""
     from dp_accounting.pld.pld_pmf import DensePLDPmf
 
     points = np.flatnonzero(masses)
@@ -105,7 +108,7 @@ def sampled_pair(own: float, masses: Array, q: float, step: float) -> tuple[Any,
 
 @lru_cache(maxsize=8)
 def log_moments(box: BoxSum) -> Array:
-    """S_k = Σ log M_k(τ), k = 2 … `MAX_ORDER`, from a table over τ.
+    """Returns S_k = Σ log M_k(τ), k = 2 … `MAX_ORDER`, from a table over τ.
 
     Exchanged vectors move a coordinate by the sum of two numbers, each half of some shift, in two different orders. For
     a convex function above log M_k the sum is largest where the two orders agree.
@@ -131,7 +134,8 @@ def log_moments(box: BoxSum) -> Array:
 
 
 def _nodes(box: BoxSum, tau: float, spacing: float) -> tuple[Array, Array, Array]:
-    """Logs of Q-masses, P-masses, losses of one coordinate, at nodes around both peaks, -τ/2 of Q and τ/2 of P.
+    """Returns the logs of Q-masses and P-masses, and the losses, of one coordinate at nodes around both peaks, -τ/2 of
+    Q and τ/2 of P.
 
     The two sides are exact mirror images, so that small losses have no relative error.
     """
@@ -147,7 +151,7 @@ def _nodes(box: BoxSum, tau: float, spacing: float) -> tuple[Array, Array, Array
 
 
 def _log_density(box: BoxSum, x_N: Array) -> Array:
-    """Logarithm of the noise density of scale 1, but for a constant."""
+    """Returns the logarithm of the noise density of scale 1, up to a constant."""
     u_N, shape = np.abs(x_N), box.shape or 1.0
     if box.family in ("student_t", "cauchy"):
         return -(shape + 1) / 2 * np.log1p(u_N * u_N / shape)
@@ -159,7 +163,8 @@ def _log_density(box: BoxSum, x_N: Array) -> Array:
 
 
 def _dots(losses: Array, masses: Array, step: float) -> tuple[int, Array]:
-    """Masses shared between the two nearest points of a grid so that P-mass and Q-mass are kept; the first point."""
+    """Returns the first point of a grid, and the masses shared between the two nearest points so that P-mass and Q-mass
+    are kept."""
     cells = np.floor(losses / step).astype(np.int64)
     upper = masses * np.clip(np.expm1(cells * step - losses) / math.expm1(-step), 0.0, 1.0)
     first, size = int(cells.min()), int(cells.max() - cells.min()) + 2

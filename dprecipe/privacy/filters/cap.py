@@ -1,10 +1,10 @@
 """The cap of an account and what was spent of it, at Rényi orders that are fixed with the cap.
 
-Notation: α order, w weight of an order, R(α) the sum of what all runs cost at α, δ' the chance of an event at which a
-cost does not hold.
+Notation: α order, w weight of an order, R(α) the sum of the costs of all runs at α, δ' the probability of an event in
+which a cost does not hold.
 
-Sums are exact. A cost is rounded up to a multiple of `GRAIN`, and sums of such numbers stay within what a double holds,
-so that they do not depend on the order in which they are added, and a reservation that is given back leaves no trace.
+Sums are exact. A cost is rounded up to a multiple of `GRAIN`, and sums of such numbers fit a double, so that they do
+not depend on the order in which they are added, and a reservation that is given back leaves no trace.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 MAX_EPSILON = 100.0
 MAX_DELTA = 0.1
 GRAIN = 2.0**-40
-"""What is spent at an order is a multiple of it."""
+"""The unit of costs: what is spent at an order is a multiple of it."""
 DELTA_GRAIN = 2.0**-60
 DEAD = 2.0**12
-"""Where as much was spent at an order, it says nothing more: it counts as infinite. Sums below it are exact."""
+"""The sum from which on an order says nothing more and counts as infinite. Sums below it are exact."""
 CERTAIN = 2.0**-7
-"""Likewise of δ', which then counts as 1."""
+"""The sum of δ' from which on it counts as 1."""
 MAX_ORDER = 65536.0
 
 _STEP = 1.5
@@ -38,7 +38,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 class Cap:
     """The largest (ε, δ) of everything that is ever released under an account; never raised.
 
-    A tenth of δ is for events at which a cost does not hold (`delta_prime`), the rest for the conversion of Rényi
+    A tenth of δ is for events in which a cost does not hold (`delta_prime`), the rest for the conversion of Rényi
     divergences (`delta_rest`).
 
     Raises:
@@ -56,23 +56,23 @@ class Cap:
 
     @property
     def delta_prime(self) -> float:
-        """Largest sum of δ' of all runs."""
+        """The largest sum of δ' of all runs."""
         return self.delta / 10
 
     @property
     def delta_rest(self) -> float:
-        """δ at which Rényi divergences are converted; with `delta_prime` at most δ."""
+        """The δ at which Rényi divergences are converted; with `delta_prime` at most δ."""
         return self.delta * (0.9 - 2.0**-50)
 
     @cached_property
     def orders(self) -> tuple[float, ...]:
-        """Nine orders, which grow: around the order at which a cost proportional to the order exhausts the cap, and two
-        far ones for mechanisms of bounded loss."""
+        """The nine orders, increasing: around the order at which a cost proportional to the order exhausts the cap, and
+        two far ones for mechanisms of bounded loss."""
         return choose_orders(self.epsilon, self.delta_rest)
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Of the orders; their sum is at most 1."""
+        """The weights of the orders; their sum is at most 1."""
         return WEIGHTS
 
 
@@ -80,8 +80,8 @@ WEIGHTS = tuple(float(part / sum(_PARTS)) * (1 - 2.0**-50) for part in _PARTS)
 
 
 def choose_orders(epsilon: float, delta: float) -> tuple[float, ...]:
-    """The orders of a cap: 1 + (α* - 1) times 1.5^-3, …, 1.5^3, 8 and 64, to six significant digits; the two far ones
-    are whole. Any fixed orders give a bound: these give a small one.
+    """Returns the orders of a cap: 1 + (α* - 1) times 1.5^-3, …, 1.5^3, 8 and 64, to six significant digits; the two
+    far ones are whole. Any fixed orders give a bound: these give a small one.
     """
     best = find_best_order(epsilon, delta) - 1
     near = [float(f"{1 + best * _STEP**j:.5e}") for j in _NEAR]
@@ -90,7 +90,8 @@ def choose_orders(epsilon: float, delta: float) -> tuple[float, ...]:
 
 
 def find_best_order(epsilon: float, delta: float) -> float:
-    """α* that maximises (ε - log(1 - 1/α) + (log δ + log α)/(α-1)) / α: at it a cost c α may have the largest c."""
+    """Returns the α* that maximises (ε - log(1 - 1/α) + (log δ + log α)/(α-1)) / α: there a cost c α may have the
+    largest c."""
 
     def gain(log_below: float) -> float:
         below = math.exp(log_below)
@@ -110,7 +111,7 @@ def find_best_order(epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """R(α) at each order of a cap (infinite: this order says nothing more) and the sum of δ'. A cost, or a sum of such.
+    """A cost or a sum of costs: R(α) at each order of a cap (infinite: this order says nothing more), and the δ'.
 
     Raises:
         ValueError: a number that is negative or no multiple of its grain. `round_up_cost` makes such numbers.
@@ -126,14 +127,14 @@ class Spent:
             raise ValueError(f"expected a multiple of {DELTA_GRAIN!r} from 0 to {CERTAIN}, or 1, got {self.delta}")
 
     def __add__(self, other: Spent) -> Spent:
-        """Both together, exactly; a sum at which an order dies is infinite, and δ' of `CERTAIN` are 1."""
+        """Returns the exact sum; infinite at an order from `DEAD` on, and with δ' of 1 from `CERTAIN` on."""
         if len(self.rdp) != len(other.rdp):
             raise ValueError(f"expected costs at the same orders, got {len(self.rdp)} and {len(other.rdp)} of them")
         sums = tuple(_dead_or(a + b) for a, b in zip(self.rdp, other.rdp, strict=True))
         return Spent(sums, _certain_or(self.delta + other.delta))
 
     def times(self, count: float) -> Spent:
-        """So many of these costs, `count` >= 0, rounded up where it isn't whole.
+        """Returns `count` >= 0 of these costs, rounded up if `count` isn't whole.
 
         Raises:
             ValueError: `count` negative, infinite or NaN.
@@ -143,7 +144,8 @@ class Spent:
         return Spent(tuple(_up(count, value) for value in self.rdp), _up_delta(count, self.delta))
 
     def covers(self, other: Spent) -> bool:
-        """Whether this is at least `other` at every order, up to how another computer's functions round (1e-9)."""
+        """Returns True if this is at least `other` at every order, up to the rounding of another computer's functions
+        (1e-9)."""
         return (
             len(self.rdp) == len(other.rdp)
             and all(b <= a * (1 + 1e-9) + 4 * GRAIN for a, b in zip(self.rdp, other.rdp, strict=True))
@@ -155,12 +157,12 @@ class Spent:
         return not self.delta and not any(self.rdp)
 
     def to_json(self) -> dict[str, Any]:
-        """Infinity is null."""
+        """Returns JSON values; infinity is null."""
         return {"delta": self.delta, "rdp": [None if math.isinf(value) else value for value in self.rdp]}
 
 
 def spent_from_json(data: Mapping[str, Any], orders: int) -> Spent:
-    """What `Spent.to_json` wrote, at so many orders. The input is untrusted.
+    """Reads what `Spent.to_json` wrote, at `orders` orders. The input is untrusted.
 
     Raises:
         ValueError: it is anything else.
@@ -179,7 +181,7 @@ def spent_from_json(data: Mapping[str, Any], orders: int) -> Spent:
 
 
 def round_up_cost(rdp: Sequence[float], delta: float) -> Spent:
-    """A cost: each number rounded up to a multiple of its grain, NaN taken as infinite.
+    """Returns a cost: each number rounded up to a multiple of its grain, NaN taken as infinite.
 
     Raises:
         ValueError: a negative number.
@@ -190,7 +192,7 @@ def round_up_cost(rdp: Sequence[float], delta: float) -> Spent:
 
 
 def _up(count: float, value: float) -> float:
-    """`count` times `value`, rounded up to a multiple of `GRAIN`; infinite from `DEAD` on."""
+    """Returns `count` times `value`, rounded up to a multiple of `GRAIN`; infinite from `DEAD` on."""
     if math.isnan(value) or (math.isinf(value) and count):
         return math.inf
     if not count or not value:
@@ -200,23 +202,23 @@ def _up(count: float, value: float) -> float:
 
 
 def _up_delta(count: float, value: float) -> float:
-    """The same of δ'; 1 from `CERTAIN` on."""
+    """Returns `count` times `value` of δ', rounded up; 1 from `CERTAIN` on."""
     grains = _count_grains(count, value, DELTA_GRAIN)
     return 1.0 if grains >= CERTAIN / DELTA_GRAIN else _certain_or(grains * DELTA_GRAIN)
 
 
 def _count_grains(count: float, value: float, grain: float) -> int:
-    """How many grains cover `count` times `value`, in whole numbers: exactly."""
+    """Returns the number of grains that cover `count` times `value`, computed exactly in whole numbers."""
     (count_up, count_down), (value_up, value_down) = count.as_integer_ratio(), value.as_integer_ratio()
     (grain_up, grain_down) = grain.as_integer_ratio()
     return -(-count_up * value_up * grain_down // (count_down * value_down * grain_up))
 
 
 def _dead_or(value: float) -> float:
-    """The value, if it is a multiple of `GRAIN` below `DEAD`; else infinity."""
+    """Returns the value, if it is a multiple of `GRAIN` below `DEAD`; else infinity."""
     return value if value < DEAD and (value / GRAIN).is_integer() else math.inf
 
 
 def _certain_or(delta: float) -> float:
-    """The value, if it is a multiple of `DELTA_GRAIN` below `CERTAIN`; else 1."""
+    """Returns the value, if it is a multiple of `DELTA_GRAIN` below `CERTAIN`; else 1."""
     return delta if delta < CERTAIN and (delta / DELTA_GRAIN).is_integer() else 1.0

@@ -1,30 +1,31 @@
-"""What a run costs an account: a bound of its Rényi divergences given everything before it, in both orders of a pair.
+"""The cost of a run to an account: a bound of its Rényi divergences given everything before it, in both orders of a
+pair.
 
-Each event's curve holds "whatever was released before" (`events.Event`), for both directions of the relation, so that
-curves add where events are chosen one after another, interleaved with those of other runs too (`filter`). Never
-charged: a curve converted to (ε, δ) and added, the loss distribution of a run whose events were chosen on the way, the
-least over orders of anything.
+Each event's curve holds "whatever was released before" (`events.Event`), for both directions of the relation. So curves
+add if events are chosen one after another, even interleaved with those of other runs (`filter`). An account never
+charges a curve that was converted to (ε, δ) before adding, the loss distribution of a run whose events were chosen on
+the way, or a minimum over orders.
 
 | event | its cost |
 |---|---|
 | Gaussian without sampling | α μ²/2 |
 | any with a Rényi curve | the curve, at most its largest loss |
 | a truncated Poisson batch | its curve, which mixes full batches in; where these are rare, that without: a δ' (1) |
-| votes, the rest of a filter's limit | as any Gaussian; together the limit, whatever was answered |
+| votes, the rest of a filter's limit | like any Gaussian; together the limit, whatever was answered |
 | published cost of votes | its own curve, for every pair (2) |
 | one with a loose curve (3) | the curve, or the moments of its dominating pair; its mass at infinity is a δ' (4) |
 | a profile alone | the moments of the pair of the profile, for its own relation |
-| items of a unit | the worst number of shared and of unique items, order by order; unique ones told: a δ' |
+| items of a unit | the worst number of shared and of unique items, order by order; unique ones revealed: a δ' |
 | replaced by group privacy | removing one and adding another: the weak triangle inequality |
 
-(1) Of chance at most 1e-15 in a step. Whether a batch is full, and which others then stay in it, does not depend on the
-unit: who sees that too sees no less, and if it is not full, the unit joins as it would without a maximum. (2) Infinite
-above its largest order. What the number says of these very votes is no cost. (3) A last iterate, a tuned run, batches
-of one size. (4) Whichever is less at the middle order.
+(1) Of probability at most 1e-15 in a step. Whether a batch is full, and which others then stay in it, does not depend
+on the unit: an observer who also sees this sees no less, and if the batch is not full, the unit joins as it would
+without a maximum. (2) Infinite above its largest order. What the number says about these very votes is no cost. (3) A
+last iterate, a tuned run, batches of one size. (4) Whichever is less at the middle order.
 
-The moments of a pair. If (A, B) dominates a release at every ε, the release is post-processing of it (Blackwell): who
-sees (A, B) in its place sees no less, and choices that depend on the release alone stay what they are. With masses a of
-losses l under A, and a mass at infinity,
+The moments of a pair. If (A, B) dominates a release at every ε, the release is post-processing of it (Blackwell): an
+observer of (A, B) sees no less than one of the release, and choices that depend on the release alone stay the same.
+With masses a of losses l under A, and a mass at infinity,
 
     exp((α-1) ρ(α)) = Σ a exp((α-1) l),   δ' = the mass at infinity.
 
@@ -53,31 +54,31 @@ from dprecipe.privacy.workload import relation_of_all
 from dprecipe.privacy.worst_case import Items
 
 _ROUNDING = 4e-9
-"""More than the relative rounding error of a curve."""
+"""A bound above the relative rounding error of a curve."""
 _EXPONENTS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 11.0)
 """Hölder exponents that are tried for the weak triangle inequality."""
 _RARE = 1e-15
-"""Chance of a full batch up to which it is charged as a δ': a million steps then take 1e-9 of δ."""
+"""The probability of a full batch up to which it is charged as a δ': a million steps then take 1e-9 of δ."""
 _KNOTS = 600
 _DENSER = 1.5
 _CELLS = 200
-"""Cells of a grid of losses in a standard deviation: it adds at most 1/160,000 to the variance."""
+"""The number of cells per standard deviation in a grid of losses, which adds at most 1/160,000 to the variance."""
 _GRIDS = 4
 _TAIL = 1e-18
 
 
 class NotInAccount(Fault):
-    """The mathematics gives no cost of these charges in this account. Exit code 3."""
+    """A refusal because the theory gives no cost of these charges in this account. Exit code 3."""
 
     exit_code = 3
 
 
 def check_relation(of_run: Neighbouring, of_account: Neighbouring) -> None:
-    """Refuse runs whose relation says nothing about the account's.
+    """Refuses runs whose relation says nothing about the account's.
 
-    A run planned for adding or removing a unit keeps nothing but its charges, and is charged for replacing one by
-    what its events cost then. A bound for replacing a unit says nothing about adding one: the number of units is free
-    under it ("publish n" costs nothing), and so under zeroing out.
+    A run planned for adding or removing a unit is charged for replacing one by what its events then cost: only its
+    charges count. A bound for replacing a unit says nothing about adding one: under it, and under zeroing out, the
+    number of units is free ("publish n" costs nothing).
 
     Raises:
         NotInAccount: no cost is known.
@@ -94,11 +95,11 @@ def check_relation(of_run: Neighbouring, of_account: Neighbouring) -> None:
 
 
 def cost_of(charges: Iterable[Charge], neighbouring: Neighbouring, orders: Sequence[float]) -> Spent:
-    """What all these charges cost together at each order, under the account's relation.
+    """Returns the cost of all these charges together at each order, under the account's relation.
 
-    Guarantees: whatever was released before, and in whatever order the charges come or others come between them: for
-    both orders of each pair of neighbours there is an event of chance at least 1 - δ' on which E exp((α-1) l) <=
-    exp((α-1) ρ(α)) at every order α.
+    Guarantees: whatever was released before, in whatever order the charges come, and whatever others come between them:
+    for both orders of each pair of neighbours there is an event of probability at least 1 - δ' on which
+    E exp((α-1) l) <= exp((α-1) ρ(α)) at every order α.
 
     Raises:
         NotInAccount: an event has no bound under this relation.
@@ -120,7 +121,8 @@ def cost_of(charges: Iterable[Charge], neighbouring: Neighbouring, orders: Seque
 
 
 def _separate_full_batches(charges: Iterable[Charge]) -> tuple[list[Charge], float]:
-    """The charges without maximum batch sizes that are hardly ever reached, and the chance that any is."""
+    """Returns the charges without maximum batch sizes that are hardly ever reached, and the probability that any is
+    reached."""
     separated, failure = [], 0.0
     for charge in charges:
         chance = charge.event.full_chance
@@ -134,7 +136,7 @@ def _separate_full_batches(charges: Iterable[Charge]) -> tuple[list[Charge], flo
 def _cost_of_one(
     event: Event, relation: Neighbouring, requested: Neighbouring, orders: tuple[float, ...]
 ) -> tuple[Array, float]:
-    """ρ at the orders and δ' of one event."""
+    """Returns ρ at the orders and δ' of one event."""
     orders_A = np.asarray(orders)
     profile = event.profile()
     if profile is not None and profile.relation != requested:
@@ -142,7 +144,7 @@ def _cost_of_one(
             f"an event of kind {event.kind} has a bound for {profile.relation.value} alone, not for "
             f"{requested.value}, the account's relation",
             f"Charge an account of {profile.relation.value}, or set `budget.neighbouring: {requested.value}` in the "
-            "recipe and plan it anew.",
+            "recipe and plan it again.",
         )
     square = event.squared_mu(1, relation)
     if square is not None:
@@ -165,9 +167,11 @@ def _cost_of_one(
 
 
 def _cost_of_items(items: Items, relation: Neighbouring, orders_A: Array) -> tuple[Array, float]:
-    """Of `count` items of a unit u are unique: told with chance 1 - exp(-u leak), where the first data set has the
-    unit; if nothing was told, the loss is that of the count - u that move, and u leak where the second has the unit.
-    Linear in u: largest at 0 or at `count`.
+    """Returns ρ at the orders and δ' of the items of a unit.
+
+    Let u of the `count` items be unique. If the first data set has the unit, they are revealed with probability
+    1 - exp(-u leak). If nothing is revealed, the loss is that of the other count - u items, which move, plus u leak if
+    the second data set has the unit. This is linear in u: largest at 0 or at `count`.
     """
     moved_A, leaked = orders_A * (items.count * items.squared_mu / 2), items.count * items.leak
     curve_A = np.maximum(moved_A, leaked)
@@ -176,8 +180,9 @@ def _cost_of_items(items: Items, relation: Neighbouring, orders_A: Array) -> tup
 
 
 def _replace_in_two_steps(event: Event, orders_A: Array) -> Array:
-    """D_α(P||Q) <= (α - 1/p)/(α-1) D_pα(P||R) + D_(q(α - 1/p))(R||Q), 1/p + 1/q = 1, R without the unit; the least over
-    some p, for each order by itself. Source: Mironov 2017, Proposition 11."""
+    """Bounds the divergence of replacing a unit by the weak triangle inequality: D_α(P||Q) <= (α - 1/p)/(α-1)
+    D_pα(P||R) + D_(q(α - 1/p))(R||Q), 1/p + 1/q = 1, R without the unit; the least over some p, for each order by
+    itself. Source: Mironov 2017, Proposition 11."""
 
     def curve(orders: Array) -> Array:
         return np.asarray(event.rdp(tuple(orders.tolist()), Neighbouring.ADD_OR_REMOVE_ONE))
@@ -190,7 +195,7 @@ def _replace_in_two_steps(event: Event, orders_A: Array) -> Array:
 
 
 def _less_by_pair(event: Event, relation: Neighbouring, orders_A: Array, curve_A: Array) -> tuple[Array, float]:
-    """The curve, or the moments of the event's dominating pair, whichever is less at the middle order."""
+    """Returns the curve, or the moments of the event's dominating pair, whichever is less at the middle order."""
     least = float(curve_A[0]) / float(orders_A[0])
     spread = math.sqrt(2 * least) if 0 < least < math.inf else 1.0
     moments = _moments_on_a_grid(lambda step: event.losses(relation, step, _TAIL), orders_A, spread)
@@ -199,7 +204,7 @@ def _less_by_pair(event: Event, relation: Neighbouring, orders_A: Array, curve_A
 
 
 def cost_of_profile(profile: Profile, orders_A: Array) -> tuple[Array, float]:
-    """ρ at the orders and δ' of a release of which δ(ε) is known, in both directions."""
+    """Returns ρ at the orders and δ' of a release whose δ(ε) is known, in both directions."""
     reaches = ((least, profile.epsilon(least).value) for least in (MIN_DELTA, 1e-16, 1e-12, 1e-9, 1e-6))
     least, reach = next(((least, reach) for least, reach in reaches if reach < LARGEST), (1.0, math.inf))
     if math.isinf(reach):
@@ -213,7 +218,8 @@ def cost_of_profile(profile: Profile, orders_A: Array) -> tuple[Array, float]:
 
 
 def _moments_on_a_grid(make: Callable[[float], LossPair], orders_A: Array, spread: float) -> tuple[Array, float] | None:
-    """Of the pair on a grid that is fine for losses of such a spread, or on a coarser one; None if there is none."""
+    """Returns the moments of the pair on a grid that is fine for losses with this spread, or on a coarser one; None if
+    there is none."""
     for coarser in range(_GRIDS):
         try:
             return pair_moments(make(spread / _CELLS * 4**coarser), orders_A)
@@ -225,7 +231,7 @@ def _moments_on_a_grid(make: Callable[[float], LossPair], orders_A: Array, sprea
 
 
 def pair_moments(pair: LossPair, orders_A: Array) -> tuple[Array, float]:
-    """ρ at the orders, the larger of both directions, and δ', the larger mass at infinity.
+    """Returns ρ at the orders, the larger of both directions, and δ', the larger mass at infinity.
 
     Guarantees: see the module.
     """

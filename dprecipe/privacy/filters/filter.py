@@ -1,4 +1,4 @@
-"""What may still be spent of a cap (the filter), and what was spent so far (the odometer).
+"""The filter, for what may still be spent of a cap, and the odometer, for what was spent so far.
 
 Fix an ordered pair of neighbours, P and Q the distributions of everything released under the first and the second, L
 the sum of the privacy losses of all runs. Each run's cost ρ(α) bounds its Rényi divergences given everything before it,
@@ -17,15 +17,15 @@ released: they cost nothing. Costs that fail with a chance δ' (`Spent.delta`): 
 chance that any does, at most their sum, is added to δ.
 
 **Odometer.** Ville: with chance 1 - δ, Z is below 1/δ at every moment, and L below the root ε of Σ w exp((α-1) (ε -
-R(α))) = 1/δ: ex post, also for who stops because of what they saw. It is no (ε, δ)-DP claim, since ε is random.
+R(α))) = 1/δ: ex post, even for a run that stops because of what was seen. It is no (ε, δ)-DP claim, since ε is random.
 
 **Weights are needed.** Admitting what *any* order admits by itself, or converting R at the best order of the moment, is
 no bound: about twice the claimed δ is attained (tests/privacy/filters/test_games.py).
 
 Source: Lécuyer 2021 and Feldman & Zrnic 2021 (one order, fixed beforehand); Canonne, Kamath & Steinke 2020 (the
-conversion); Whitehouse et al. 2023 (mixtures); docs/account.md has the proofs for curves.
+conversion); Whitehouse et al. 2023 (mixtures); docs/how-to/account.md has the proofs for curves.
 
-Standard library alone, so that an account is shown without loading numpy.
+Uses the standard library alone, so that an account is shown without loading numpy.
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ from collections.abc import Callable
 from dprecipe.privacy.filters.cap import Cap, Spent
 
 _NEAR = 1e-10
-"""Relative: how far a result of a search may be from the exact one."""
+"""The largest relative error of a search."""
 _LARGEST = 1e6
 _TINY = 1e-300
-"""No δ is said to be less: an exponential underflows to 0."""
+"""The least δ that is reported: an exponential may underflow to 0."""
 _LEAST_PART = 1e-9
 _TANGENTS = 60
 
 
 def mixture_delta(epsilon: float, spent: Spent, cap: Cap) -> float:
-    """δ at which everything spent is (ε, δ)-DP, where runs were admitted by `admits`; at most 1. ε of either sign.
+    """Returns the δ at which everything spent is (ε, δ)-DP if runs were admitted by `admits`; at most 1. ε of either
+    sign.
 
     Guarantees: at every stopping time, P(S) <= E_Q[e^ε 1_S] + δ, in both orders of each pair of neighbours.
     """
@@ -55,9 +56,10 @@ def mixture_delta(epsilon: float, spent: Spent, cap: Cap) -> float:
 
 
 def mixture_epsilon(spent: Spent, cap: Cap) -> float:
-    """ε of everything spent, at the cap's δ: what the filter compares with the cap. Infinite if the δ' are too many.
+    """Returns ε of everything spent, at the cap's δ: what the filter compares with the cap. Infinite if the δ' add up
+    to too much.
 
-    It is not uniform in time: it holds for who stops now. Rounded up.
+    It is not uniform in time: it holds if no run follows. Rounded up.
     """
     if spent.is_nothing:
         return 0.0
@@ -73,10 +75,10 @@ def mixture_epsilon(spent: Spent, cap: Cap) -> float:
 
 
 def admits(spent: Spent, cap: Cap) -> bool:
-    """Whether all that is spent stays within the cap; `spent` has every open reservation in full, and the run to be
-    admitted.
+    """Returns True if all that is spent stays within the cap; `spent` includes every open reservation in full, and the
+    run to be admitted.
 
-    Guarantees: if no run starts that this refuses, everything ever released is (ε, δ)-DP, ε and δ those of the cap.
+    Guarantees: if no run starts that this refuses, everything ever released is (ε, δ)-DP, with ε and δ of the cap.
     """
     if spent.is_nothing:
         return True
@@ -85,8 +87,8 @@ def admits(spent: Spent, cap: Cap) -> bool:
 
 
 def odometer(spent: Spent, cap: Cap) -> float:
-    """ε so that, with chance 1 - δ of the cap, the privacy loss of everything so far is at most ε, at this and at all
-    other moments. Rounded up; infinite where no order says anything, or the δ' are too many.
+    """Returns an ε such that, with probability 1 - δ of the cap, the privacy loss of everything so far is at most ε, at
+    this and at all other moments. Rounded up; infinite if no order says anything, or the δ' add up to too much.
     """
     if spent.is_nothing:
         return 0.0
@@ -103,10 +105,10 @@ def odometer(spent: Spent, cap: Cap) -> float:
 
 
 def affordable_share(spent: Spent, cost: Spent, cap: Cap) -> float:
-    """The largest multiple of a cost that may still be spent, rounded down; infinite if the cost is nothing, 0 if not
-    even a part of 1e-9 fits.
+    """Returns the largest multiple of a cost that may still be spent, rounded down; infinite if the cost is nothing, 0
+    if not even a part of 1e-9 fits.
 
-    The search is right because `admits` is monotone: what fits once, fits for every less.
+    The search is right because `admits` is monotone: if a multiple fits, every smaller one fits.
     """
     if cost.is_nothing:
         return math.inf
@@ -129,16 +131,16 @@ def affordable_share(spent: Spent, cost: Spent, cap: Cap) -> float:
 
 
 def count_runs(spent: Spent, cost: Spent, cap: Cap, at_most: int = 10**6) -> int:
-    """How many whole runs of a cost may still be spent, up to `at_most`.
+    """Returns the number of whole runs of a cost that may still be spent, up to `at_most`.
 
-    Guarantees: `admits(spent + cost.times(result), cap)` where the result is above 0.
+    Guarantees: `admits(spent + cost.times(result), cap)` if the result is above 0.
     """
     count = int(min(affordable_share(spent, cost, cap) * (1 + 2 * _NEAR), float(at_most)))
     return count if not count or admits(spent + cost.times(count), cap) else count - 1
 
 
 Exponents = list[tuple[float, float]]
-"""α - 1 and log w + (α-1) (ε - R(α)) of the orders that are not dead."""
+"""Pairs of α - 1 and log w + (α-1) (ε - R(α)), for the orders where R(α) is finite."""
 
 
 def _exponents(epsilon: float, spent: Spent, cap: Cap) -> Exponents:
@@ -157,31 +159,31 @@ def _log_sum(exponents: Exponents) -> float:
 
 
 def _mean(exponents: Exponents, log_sum: float) -> float:
-    """Of α - 1, weighted by the terms of the sum."""
+    """Returns the mean of α - 1, weighted by the terms of the sum."""
     return math.fsum(below * math.exp(value - log_sum) for below, value in exponents)
 
 
 def _rounding(exponents: Exponents, epsilon: float) -> float:
-    """More than the rounding error of their log-sum-exp and of its tangents."""
+    """Returns a bound above the rounding error of the log-sum-exp of the exponents and of its tangents."""
     return 1e-12 + 4e-15 * max((abs(value) + 2 * below * abs(epsilon) for below, value in exponents), default=0.0)
 
 
 def _log_delta(epsilon: float, spent: Spent, cap: Cap, limit: float | None = None) -> tuple[float, float]:
-    """log δ(ε; R), at most 0, without the δ', rounded up; and about how it falls with ε.
+    """Returns log δ(ε; R), at most 0, without the δ', rounded up; and its approximate slope in ε.
 
     With a `limit`, the search ends once it is known on which side of it log δ is; the result is on that side.
 
     f(x) = log(1 - e^-x) - log Σ w exp((α-1) (x + ε - R)) is concave: log(1 - e^-x) is, and a log-sum-exp of lines is
     convex. Its slope 1/(e^x - 1) - (a mean of α-1) is 0 between log(1 + 1/(α-1)) of the largest and of the least order.
-    The maximum is below the tangents at both ends of any interval that has it. Of x and ε together f is concave too, so
-    that its maximum over x is a concave function of ε, of the slope -(a mean of α-1) there.
+    The maximum is below the tangents at both ends of any interval that contains it. In x and ε together f is concave
+    too, so its maximum over x is a concave function of ε, with the slope -(a mean of α-1) there.
     """
     alive = [order - 1 for order, value in zip(cap.orders, spent.rdp, strict=True) if value < math.inf]
     if not alive:
         return 0.0, 0.0
 
     def at(x: float) -> tuple[float, float, float]:
-        """f, its slope, and their rounding error."""
+        """Returns f, its slope, and their rounding error."""
         exponents = _exponents(epsilon + x, spent, cap)
         total = _log_sum(exponents)
         slope = 1 / math.expm1(x) - _mean(exponents, total)
@@ -195,7 +197,7 @@ def _log_delta(epsilon: float, spent: Spent, cap: Cap, limit: float | None = Non
         bound = min(bound, left + up * gap + error, right + down * gap + other_error)
         if not gap or not up or not down:
             break
-        meet = (right - left + down * gap) / (up + down)  # where the tangents do, from `low` on
+        meet = (right - left + down * gap) / (up + down)  # where the tangents meet, measured from `low`
         bound = min(bound, left + up * min(max(meet, 0.0), gap) + max(error, other_error))
         if bound - max(left, right) <= 4 * max(error, other_error):
             break
@@ -212,9 +214,10 @@ def _log_delta(epsilon: float, spent: Spent, cap: Cap, limit: float | None = Non
 
 
 def _least_epsilon(excess: Callable[[float], tuple[float, float]]) -> float:
-    """Nearly the least ε >= 0 at which `excess` (value, slope) is at most 0; it is, there. Infinite if there is none.
+    """Returns nearly the least ε >= 0 at which `excess` (value, slope) is at most 0. Infinite if there is none.
 
-    `excess` falls and is concave: Newton's steps from above the root never pass it, but for rounding.
+    Guarantees: `excess` is at most 0 at the result. It falls and is concave, so Newton's steps from above the root
+    never pass it, up to rounding.
     """
     if excess(0.0)[0] <= 0:
         return 0.0

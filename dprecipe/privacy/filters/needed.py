@@ -1,4 +1,4 @@
-"""The cap that so many equal runs need: under a filter, or as slots that are fixed beforehand."""
+"""The cap that a number of equal runs needs: under a filter, or as slots that are fixed beforehand."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _TRIES = 60
 
 
 def find_filter_cap(charges: Sequence[Charge], runs: int, delta: float, neighbouring: Neighbouring) -> float:
-    """The least ε, nearly, of a cap at δ under which so many runs of these charges fit, each chosen in view of those
-    before; infinite above `MAX_EPSILON`.
+    """Returns nearly the least ε of a cap at δ under which `runs` runs of these charges fit, each chosen in view of
+    those before; infinite above `MAX_EPSILON`.
 
     Guarantees: `admits` holds for them at the result.
 
-    A cap fixes its orders, and they decide what it admits. From a cap, the next one to try is the ε that its filter
-    says of the runs: a fixed point of this is a cap that just admits them.
+    A cap fixes its orders, and they decide what it admits. After each cap, the next one to try is the ε that its filter
+    gives for the runs: a fixed point of this is a cap that just admits them.
 
     Raises:
         NotInAccount: an event without a cost.
-        ValueError: δ that no cap can have.
+        ValueError: a δ that no cap can have.
     """
     epsilon, best = 1.0, math.inf
     for _ in range(_TRIES):
@@ -47,7 +47,7 @@ def find_filter_cap(charges: Sequence[Charge], runs: int, delta: float, neighbou
 
 
 def find_slots_epsilon(charges: Sequence[Charge], runs: int, delta: float, neighbouring: Neighbouring) -> float:
-    """ε at δ of a group of slots for so many runs of these charges, rounded up to four digits.
+    """Returns ε at δ of a group of slots for `runs` runs of these charges, rounded up to four digits.
 
     Raises:
         NotInAccount: an event that can't be a slot.

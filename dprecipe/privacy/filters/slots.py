@@ -7,8 +7,9 @@ rate or model, may depend on everything released before.
 *Guarantees*: whatever runs take from a group, together they are (ε, δ)-DP for each point of the profile of all its
 events composed. Let h_S(t) be the hockey-stick divergence at t of the product of the pairs of the slots S, l the loss
 so far. The best an adversary can still reach is h_S(ε - l): with one slot i taken, E h_(S-i)(ε - l - l_i) = h_S(ε - l);
-a pair that i dominates, or to stop, gives no more; by induction from the last slot. The order does not matter, since
-products commute. Beside runs under a filter: (ε_slots + ε_filter, δ_slots + δ_filter), by concurrent composition.
+a pair that i dominates gives no more, nor does stopping; by induction from the last slot. The order does not matter,
+since products commute. Together with runs under a filter: (ε_slots + ε_filter, δ_slots + δ_filter), by concurrent
+composition.
 
 A pair dominates another if that is post-processing of it (Blackwell):
 
@@ -18,7 +19,7 @@ A pair dominates another if that is post-processing of it (Blackwell):
 - every event dominates itself.
 
 Source: Dong, Roth & Su 2022, and Zhu, Dong & Wang 2022 (fixed pairs, everything else adaptive); Vadhan & Wang 2021, Lyu
-2022 (concurrent composition); docs/account.md.
+2022 (concurrent composition); docs/how-to/account.md.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from dprecipe.privacy.workload import relation_of_all
 
 _ROUNDING = 1e-12
 _MARGIN = 1e-8
-"""Of ε: more than `_ROUNDING` of a sum of μ² makes of it."""
+"""A share of ε: more than an error `_ROUNDING` of a sum of μ² causes in it."""
 _TOO_MUCH = "the slots that are left do not dominate the run"
 _REMEDY = (
     "Give the run more noise, fewer steps or a smaller sampling rate; or charge it to the filter of the account: leave "
@@ -47,10 +48,10 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class SlotGroup:
-    """Events that were reserved together and are not yet taken.
+    """A group of events that were reserved together and are not yet taken.
 
     Raises:
-        NotInAccount: an event of which no dominating pair is known, or whose cost the neighbouring data sets decide.
+        NotInAccount: no dominating pair of an event is known, or its cost depends on the neighbouring data sets.
     """
 
     charges: tuple[Charge, ...]
@@ -62,7 +63,7 @@ class SlotGroup:
             _check_pair(charge.event, relation)
 
     def epsilon(self, delta: float) -> float:
-        """ε of everything that can be taken from the group, at δ; six digits, rounded up.
+        """Returns ε of everything that can be taken from the group, at δ; six digits, rounded up.
 
         Raises:
             ValueError: δ outside (0, 1).
@@ -70,19 +71,19 @@ class SlotGroup:
         return round_up(self.find_epsilon(delta))
 
     def find_epsilon(self, delta: float) -> float:
-        """As `epsilon`, not rounded."""
+        """Returns ε like `epsilon`, but not rounded."""
         from dprecipe.privacy.accountants import epsilon
 
         value = epsilon(self.charges, delta, self.neighbouring, "pld")
         return value * (1 + _MARGIN) + _MARGIN if any(charge.count for charge in self.charges) else 0.0
 
     def take(self, charges: Iterable[Charge]) -> SlotGroup:
-        """The group without the events that a run of these charges takes. Raises as `split`."""
+        """Returns the group without the events that a run of these charges takes. Raises like `split`."""
         return self.split(charges)[1]
 
     def split(self, charges: Iterable[Charge]) -> tuple[SlotGroup, SlotGroup]:
-        """What a run of these charges takes of the group, and what is left: for each of its own events one that
-        dominates it, and the least useful of those.
+        """Returns what a run of these charges takes from the group, and what is left. For each of its own events it
+        takes one that dominates it, the least useful of those.
 
         Guarantees: what is taken dominates the run, and both parts together are dominated by the group.
 
@@ -94,8 +95,8 @@ class SlotGroup:
         if wanted and relation_of_all(wanted, self.neighbouring) is not relation:
             raise NotInAccount(_TOO_MUCH, _REMEDY)
         taken = _take_gaussians(wanted, left, relation)
-        # Rates from the largest on: what dominates the rate of one dominates those of all that follow, so that the
-        # slot with the most noise that still is little enough is the one to take.
+        # Largest rates first: a slot whose rate dominates one event's dominates those of all that follow, so the one to
+        # take is the slot with the most noise that still dominates.
         sampled = [event for event in wanted if isinstance(event, PoissonGaussian)]
         for one in sorted(sampled, key=lambda event: -event.sampling_rate):
             taken += _take_sampled(one, wanted, left)
@@ -119,8 +120,8 @@ def _check_pair(event: Event, relation: Neighbouring) -> None:
 
 
 def _take_gaussians(wanted: Counter[Event], left: Counter[Event], relation: Neighbouring) -> Counter[Event]:
-    """Take unsampled Gaussians, by the sum of their μ²: equal ones first, then from all that are left together, of
-    which one remains. Gives what was taken."""
+    """Takes unsampled Gaussians, by the sum of their μ²: equal ones first, then from all the others together, which
+    leave one behind. Returns what was taken."""
     taken: Counter[Event] = Counter()
     for event in list(wanted):
         if event.squared_mu(1, relation) is not None:

@@ -1,6 +1,6 @@
-"""Stages that pay: what is learned from private records before training, and what that costs.
+"""Paid stages: learning from private records before training, and its cost.
 
-`events` has an event for each kind of stage, `sensitivities` how far one unit moves what is released, `bounded_range`
-the mathematics of the exponential mechanism. Events of stages compose with those of training by the accountants. What
-computes the statistics, draws the noise and applies the constants is not here.
+`events` has an event for each kind of stage, `sensitivities` the distance that one unit moves a release,
+`bounded_range` the mathematics of the exponential mechanism. The accountants compose events of stages with those of
+training. The code that computes the statistics, draws the noise and applies the constants is elsewhere.
 """

@@ -1,10 +1,10 @@
-"""What stages release from private records before training, and what it costs. Light: formulas are imported inside of
-methods.
+"""Events of stages: what they release from private records before training, and its cost. Imports are light: methods
+import the formulas they need.
 
-`noise_multiplier` is the noise's scale over what one added or removed unit can move; each event gives the scale itself.
-The events hold for units with any number of rows: a unit gives the mean of its rows' vectors, or has weight 1, spread
-over its rows; of items it has at most so many, chosen without a look at other units. What stages between them do to a
-record is a function of that record and of what was released before.
+`noise_multiplier` is the noise's scale over the most that one added or removed unit moves the release; each event gives
+the scale itself. The events hold for units with any number of rows: a unit gives the mean of its rows' vectors, or has
+weight 1, spread over its rows; it has a limited number of items, chosen without regard to other units. What the stages
+between them do to a record is a function of that record and of what was released before.
 
 A unit that is blanked out gives nothing: no vector, no weight, no item, and it isn't counted.
 """
@@ -33,33 +33,33 @@ if TYPE_CHECKING:
     from dprecipe.privacy.worst_case import Items
 
 MAX_ITEMS = 10**6
-"""Of a unit."""
+"""The most items of a unit."""
 
 
 class StageEvent(Event):
-    """What is released once, before training."""
+    """The base class of events that are released once, before training."""
 
     __slots__ = ()
     noise_multiplier: float
 
     @property
     def steps(self) -> int:
-        """None of the run's: it comes before them."""
+        """The number of steps, which is 0: a stage comes before the run's steps."""
         return 0
 
     def with_noise(self, noise_multiplier: float) -> Self:
-        """The same release with another noise: what calibration varies. More noise never costs more."""
+        """Returns the same release with another noise, which calibration varies. More noise never costs more."""
         return dataclasses.replace(self, noise_multiplier=noise_multiplier)  # type: ignore[type-var]
 
 
 class GaussianStage(StageEvent, GaussianEvent):
-    """Gaussian noise on a vector that one unit moves by at most so much in L2 norm: μ-GDP, exactly."""
+    """The base class of Gaussian noise on a vector that one unit moves by a bounded L2 norm: exactly μ-GDP."""
 
     __slots__ = ()
 
     def moved(self, relation: Neighbouring) -> float:
-        """How far a unit moves the vector, over how far one that is added or removed does. Replacing one is at least 1:
-        the other unit may be one that gives nothing."""
+        """Returns the distance that a unit moves the vector, over that of a unit added or removed. For replacing a unit
+        it is at least 1: the other unit may be one that gives nothing."""
         raise NotImplementedError(self.kind)
 
     def squared_mu(self, count: int, relation: Neighbouring) -> float:
@@ -100,13 +100,14 @@ class NoisyMoments(GaussianStage):
 
     @property
     def sensitivity(self) -> float:
-        """How far adding or removing a unit moves the vector, in L2 norm."""
+        """The largest L2 distance that adding or removing a unit moves the vector."""
         squared = sensitivities.moments_squared(self.square_weight, self.centre)
         return math.sqrt(self.columns * squared + self.count_weight**2)
 
     @property
     def replaced_sensitivity(self) -> float:
-        """How far replacing a unit moves it, by another or by one that gives nothing."""
+        """The largest L2 distance that replacing a unit moves the vector, by another unit or by one that gives
+        nothing."""
         squared = sensitivities.moments_replaced_squared(self.square_weight)
         return max(math.sqrt(self.columns * squared), self.sensitivity)
 
@@ -156,10 +157,10 @@ class NoisyCovariance(GaussianStage):
 @register_event
 @dataclass(frozen=True, slots=True)
 class NoisyCount(GaussianStage):
-    """How many units there are, or how many held-out records a model gets right, with Gaussian noise of standard
-    deviation `noise_multiplier`.
+    """The number of units, or of held-out records that a model gets right, with Gaussian noise of standard deviation
+    `noise_multiplier`.
 
-    Formal guarantee: 1/`noise_multiplier`-GDP. Replacing a unit costs no more; it costs as much where the other unit is
+    Formal guarantee: 1/`noise_multiplier`-GDP. Replacing a unit costs no more; it costs as much if the other unit is
     one that gives nothing.
     """
 
@@ -186,11 +187,11 @@ class NoisyCount(GaussianStage):
 class NoisyQuantile(StageEvent):
     """A number of a public interval at about the share `level` of the units' weight, by the exponential mechanism.
 
-    Its density is proportional to exp(-β |w(x) - level W|), w(x) the weight of what is below x and W that of all units
-    that give any: W moves with them, also where their number is public. `rank_weight` is β;
-    `noise_multiplier` is 1/β over the range of the exponent when a unit is added or removed, 2 max(level, 1 - level).
+    Its density is proportional to exp(-β |w(x) - level W|), with w(x) the weight below x and W that of all units that
+    give any: W moves with them, even if their number is public. `rank_weight` is β; `noise_multiplier` is 1/β over the
+    range of the exponent when a unit is added or removed, 2 max(level, 1 - level).
 
-    Formal guarantee: of bounded range 1/`noise_multiplier`; where a unit is replaced, 1/(`noise_multiplier`
+    Formal guarantee: of bounded range 1/`noise_multiplier`; if a unit is replaced, 1/(`noise_multiplier`
     max(level, 1 - level)). Source: Smith 2011; Dong, Durfee & Rogers 2020; `bounded_range`.
     """
 
@@ -207,17 +208,17 @@ class NoisyQuantile(StageEvent):
 
     @property
     def rank_weight(self) -> float:
-        """β, the weight of a rank in the exponent."""
+        """The weight β of a rank in the exponent."""
         return 1 / (2 * max(self.level, 1 - self.level) * self.noise_multiplier)
 
     def loss_range(self, relation: Neighbouring) -> float:
-        """How far the privacy losses of two outcomes may lie apart."""
+        """Returns the largest distance between the privacy losses of two outcomes."""
         moved = 1.0 if relation is Neighbouring.REPLACE_ONE else max(self.level, 1 - self.level)
         return 2 * moved * self.rank_weight
 
     @property
     def max_loss(self) -> float:
-        """Of replacing a unit, which is no less than that of adding or removing one."""
+        """The largest loss of replacing a unit, which is no less than that of adding or removing one."""
         return self.loss_range(Neighbouring.REPLACE_ONE)
 
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
@@ -252,12 +253,12 @@ class PartitionSelection(StageEvent):
 
     Each unit has at most `max_items` different items, and counts once for each. Counts have Gaussian noise of standard
     deviation `noise_scale`: `noise_multiplier` times sqrt(`max_items`). Items that no unit has get no noise, and
-    neither the order nor the names of what is released may tell more. Which items a unit has depends on its own raw
-    records alone, not on what was released before.
+    neither the order nor the names of the released items may reveal more. A unit's items depend on its own raw records
+    alone, not on what was released before.
 
-    Formal guarantee: with p = Φ((`threshold` - 1)/`noise_scale`), a unit's item that nobody else has is told with
-    probability at most 1 - p; one that others have moves a count by 1. How many of each there are, the neighbouring
-    data sets decide; the accountants take the largest cost of all, over everything that is composed (`worst_case`).
+    Formal guarantee: with p = Φ((`threshold` - 1)/`noise_scale`), a unit's item that no other unit has is released with
+    probability at most 1 - p; an item that others have moves a count by 1. The number of each depends on the
+    neighbouring data sets; the accountants take the largest cost of all, over the whole composition (`worst_case`).
     Source: Korolova et al. 2009; Desfontaines, Voss, Gipson & Mandayam 2022.
     """
 
@@ -269,15 +270,15 @@ class PartitionSelection(StageEvent):
 
     def __post_init__(self) -> None:
         check_positive(max_items=self.max_items, threshold=self.threshold, noise_multiplier=self.noise_multiplier)
-        if not self.threshold >= 1:  # an item of one unit would be told more often than not
+        if not self.threshold >= 1:  # an item of one unit would be released more often than not
             raise ValueError(f"expected threshold >= 1, got {self.threshold}")
         if self.max_items > MAX_ITEMS:
             raise ValueError(f"expected max_items <= {MAX_ITEMS}, got {self.max_items}")
 
     @classmethod
     def with_leak(cls, max_items: int, leak: float, noise_multiplier: float) -> PartitionSelection:
-        """The one whose threshold lets any of `max_items` items that nobody else has through with probability `leak`,
-        0 < `leak` < 1, at most: τ = 1 + σ Φ⁻¹((1 - leak)^(1/k)).
+        """Returns the event whose threshold releases any of `max_items` items that no other unit has with probability
+        at most `leak`, 0 < `leak` < 1: τ = 1 + σ Φ⁻¹((1 - leak)^(1/k)).
 
         Raises:
             ValueError: no such probability, or no event.
@@ -293,7 +294,7 @@ class PartitionSelection(StageEvent):
         return cls(max_items, threshold, noise_multiplier)
 
     def with_noise(self, noise_multiplier: float) -> Self:
-        """The same release with another noise and with the threshold that leaks as much."""
+        """Returns the same release with another noise, and with the threshold that keeps the leak."""
         threshold = 1 + (self.threshold - 1) * (noise_multiplier / self.noise_multiplier)
         return dataclasses.replace(self, threshold=threshold, noise_multiplier=noise_multiplier)
 
@@ -304,7 +305,7 @@ class PartitionSelection(StageEvent):
 
     @property
     def leak(self) -> float:
-        """The chance that any of a unit's items is told, all of which nobody else has."""
+        """The probability that any of a unit's items is released, if no other unit has any of them."""
         return -math.expm1(-self.max_items * self.items().leak)
 
     def items(self) -> Items:
@@ -316,7 +317,7 @@ class PartitionSelection(StageEvent):
         return Items(self.max_items, self.noise_scale**-2, leak)
 
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
-        """Infinite: what may be told with a chance has no such curve."""
+        """Returns infinity: a release that may reveal an item outright has no finite curve."""
         import numpy as np
 
         return np.full(len(orders), np.inf)

@@ -1,4 +1,4 @@
-"""One run's δ(ε), in both directions: what the bounds of the best of several runs ask for."""
+"""The δ(ε) of one run, in both directions: the input to the bounds of the best of several runs."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from dprecipe.privacy.loss import Array, GridError, LossRangeError, NoPairError
 from dprecipe.privacy.workload import Workload, summarise_charges, uncap_charges
 
 Curves = tuple[HockeyStick, HockeyStick]
-"""δ(ε) of removing a unit, and of adding one; the same one twice where they do not differ."""
+"""The curves δ(ε) of removing a unit and of adding one; the same curve twice if they do not differ."""
 
 _USUAL, _SMALL = 1e-6, 1e-13
-"""δ for which the composed distribution is tilted."""
+"""The values of δ for which the composed distribution is tilted."""
 _KNOTS = 4000
 _SLOW_KNOTS = 160
-"""Of a profile that takes time at each ε."""
+"""The number of knots of a profile that is slow at each ε."""
 
 
 @lru_cache(maxsize=64)
 def base_curves(charges: tuple[Charge, ...], neighbouring: Neighbouring) -> Curves:
-    """δ(ε) of all charges together, in both directions, by composed privacy-loss distributions; of unsampled Gaussians
-    exactly; of what has no such distribution by what there is.
+    """Returns δ(ε) of all charges together, in both directions: by composed privacy-loss distributions; for unsampled
+    Gaussians exactly; for events without such a distribution by the bound that there is.
 
     Guarantees: upper bounds at every ε, negative ones included. Where no bound is known they are 1.
     """
@@ -70,13 +70,13 @@ def _curves_of(work: Workload, charges: tuple[Charge, ...]) -> Curves:
 
 
 def gaussian_curve(mu: float) -> HockeyStick:
-    """N(μ, 1) against N(0, 1); either way round. μ = 0: nothing is told."""
+    """Returns the curve of N(μ, 1) against N(0, 1), or the reverse. μ = 0: nothing is revealed."""
     reach = min(mu * mu / 2 + 9.5 * mu, LARGEST)
     return tabulate_curve(lambda e: gdp.delta(mu, e), np.linspace(0.0, max(reach, 1e-9), _KNOTS))
 
 
 def _by_losses(work: Workload) -> Curves | None:
-    """None where there is no distribution after all, or its grid would be too large."""
+    """Returns the curves by privacy-loss distributions; None if there is none after all, or its grid is too large."""
     orders = curves.DEFAULT_ORDERS
     rdp_A = accountants.rdp_curve(work, orders)
     usual = conversion.epsilon(orders, rdp_A, _USUAL)
@@ -97,7 +97,7 @@ def _by_losses(work: Workload) -> Curves | None:
 
 
 def _by_windows(composition: Composition, step: float, tilts: Sequence[float]) -> HockeyStick:
-    """The least of what windows around several losses give at each loss of the grid."""
+    """Returns, at each loss of the grid, the least of what windows around several losses give."""
     tables = [_table_of(composition.window(tilt), step) for tilt in tilts]
     first = min(begin for begin, _ in tables)
     last = max(begin + len(deltas) for begin, deltas in tables)
@@ -109,11 +109,11 @@ def _by_windows(composition: Composition, step: float, tilts: Sequence[float]) -
     keep = np.flatnonzero((np.abs(step * index) <= LARGEST) & (best < 1))
     if len(keep) < 2:
         raise WindowError
-    # up to where nothing falls any more
+    # up to the point where the curve stops falling
     ends = keep[np.flatnonzero(best[keep] > best[keep[-1]] * (1 + 1e-6) + MIN_DELTA)]
     keep = keep[: int(np.searchsorted(keep, ends[-1])) + 2] if len(ends) else keep[:2]
     falling = np.minimum.accumulate(best[keep])
-    if len(keep) > MAX_KNOTS:  # as many where δ falls as where it does not
+    if len(keep) > MAX_KNOTS:  # as many where δ falls as elsewhere
         logs = -np.log(np.maximum(falling, MIN_DELTA))
         moved = np.linspace(0, 1, len(keep)) + (logs - logs[0]) / max(logs[-1] - logs[0], 1e-9)
         chosen = np.unique(np.searchsorted(moved, np.linspace(0, moved[-1], MAX_KNOTS)[:-1]))
@@ -123,7 +123,7 @@ def _by_windows(composition: Composition, step: float, tilts: Sequence[float]) -
 
 
 def _table_of(window: Window, step: float) -> tuple[int, Array]:
-    """δ at each loss of a window's grid, as `Window.delta`: where the grid begins, and upper bounds."""
+    """Returns δ at each loss of a window's grid, like `Window.delta`: the grid's first place, and upper bounds."""
     above = np.append(window.above[1:], 0.0)
     weighted = np.append(window.weighted[1:], 0.0)
     apart = window.losses - window.low
@@ -134,7 +134,7 @@ def _table_of(window: Window, step: float) -> tuple[int, Array]:
 
 
 def _by_accountants(work: Workload, charges: tuple[Charge, ...]) -> HockeyStick:
-    """The worse of both directions, by the accountants, at ε >= 0."""
+    """Returns the worse of both directions, by the accountants, at ε >= 0."""
     asked = work.neighbouring
     reach = accountants.epsilon(charges, MIN_DELTA, asked, "rdp")
     reach = min(reach if math.isfinite(reach) else LARGEST, LARGEST)

@@ -1,5 +1,5 @@
-"""A tuned run as one event: train a secret number of times, release the best. Light: formulas are imported inside of
-methods."""
+"""The event of a tuned run: train a secret number of times, release the best. Imports are light: methods import the
+formulas they need."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 @register_event
 @dataclass(frozen=True, slots=True)
 class SelectedBest(Event):
-    """The best of a number of independent runs, each of the charges `base`; of the others nothing is seen.
+    """The best of a number of independent runs, each with the charges `base`; nothing is seen of the others.
 
     `distribution`, `mean`, `shape`: of the number of runs, drawn in secret before the first one. `negative_binomial`
-    (truncated: at least one run) with η = `shape`, 0 being logarithmic and 1 geometric; `poisson`, truncated likewise;
+    (truncated: at least one run) with η = `shape`, where 0 is logarithmic and 1 geometric; `poisson`, also truncated;
     `fixed`, where the number is `mean`.
 
-    Formal guarantee: that of `profile.SelectedProfile`, on its conditions; it composes where a run composes, also with
+    Formal guarantee: that of `profile.SelectedProfile`, on its conditions. It composes if a run composes, also with
     what was released before the first run and all runs start from (`profile.selected_losses` has the proof).
 
     | case | |
     |---|---|
     | one run for certain (`fixed`, 1) | what a run costs |
     | a run that does not compose | nor does the best of several |
-    | a paid step of preprocessing | an event of its own, before this one; inside `base` each run would draw it anew |
+    | a paid step of preprocessing | an event of its own, before this one; inside `base` each run would draw it again |
     """
 
     kind: ClassVar[str] = "selected_best"
@@ -48,7 +48,7 @@ class SelectedBest(Event):
     exact_losses: ClassVar[bool] = False
     exact_curve: ClassVar[bool] = False
     cross_check_tolerance: ClassVar[tuple[float, float]] = (1e-2, 1e-3)
-    """The cross-check rounds losses, and cuts the scores, in cells of its own."""
+    """The tolerance of the cross-check, which rounds losses and cuts scores into cells of its own."""
     distribution: Annotated[str, one_of("negative_binomial", "poisson", "fixed")]
     mean: PositiveFloat
     shape: NonNegativeFloat | None
@@ -59,7 +59,7 @@ class SelectedBest(Event):
         if not 0 < len(self.base) <= MAX_ROWS or not all(charge.count for charge in self.base):
             raise ValueError(f"expected between 1 and {MAX_ROWS} charges of a run, and none of 0 events")
         if any(isinstance(charge.event, SelectedBest) for charge in self.base):
-            raise ValueError("a run that is itself the best of several is no run to select from")
+            raise ValueError("a run that is itself the best of several can't be selected from")
         whole = [charge for charge in self.base if charge.event.profile() is not None]
         if whole and (len(self.base) > 1 or self.distribution == "poisson"):
             raise ValueError("a run that does not compose is selected alone, and not of a Poisson number of runs")
@@ -73,7 +73,7 @@ class SelectedBest(Event):
 
     @property
     def steps(self) -> int:
-        """Of the run that is released."""
+        """The number of steps of the run that is released."""
         return sum(charge.event.steps * charge.count for charge in self.base)
 
     def accounted_under(self, relation: Neighbouring) -> Neighbouring:
@@ -102,7 +102,7 @@ class SelectedBest(Event):
         return selected_losses(self.base, self.runs, relation, step, tail)
 
     def stand_in(self) -> Event:
-        """Gaussian noise with the Rényi divergence of one run at the order 2: what a tuned run costs is larger by a
+        """Returns Gaussian noise with the Rényi divergence of one run at the order 2: a tuned run costs more by a
         factor that hardly depends on the noise."""
         from dprecipe.privacy.noisy_sums import Gaussian
 

@@ -1,4 +1,5 @@
-"""From a total budget to what one run may cost, and to its noise or its length. Never over the budget."""
+"""Planning of a tuned run: from a total budget to the cost of one run, and to its noise or length; never over the
+budget."""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ _PRECISION = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class BaseBudget:
-    """What one run may cost: ε at the total's δ, and μ of the Gaussian mechanism that costs that."""
+    """The budget of one run: ε at the total's δ, and μ of the Gaussian mechanism with that cost."""
 
     epsilon: float
     mu: float
 
 
 def base_budget(epsilon: float, delta: float, runs: RunDistribution, bound: str | None = None) -> BaseBudget:
-    """The largest ε at δ of one run such that releasing the best of `runs` costs at most `epsilon` at δ, had one run
-    the profile of a Gaussian mechanism, as long runs nearly have; rounded down. `bound`: by that of
-    `SelectedProfile.epsilon_by_bound` alone, for comparison.
+    """Returns the largest ε at δ of one run such that releasing the best of `runs` costs at most `epsilon` at δ, if one
+    run has the profile of a Gaussian mechanism, as long runs nearly do; rounded down. `bound`: uses only this bound of
+    `SelectedProfile.epsilon_by_bound`, for comparison.
 
     Guarantees: for a Gaussian mechanism of μ = `result.mu`, (`epsilon`, `delta`)-DP.
 
@@ -57,8 +58,8 @@ def base_budget(epsilon: float, delta: float, runs: RunDistribution, bound: str 
 
 
 def allows_run(epsilon: float, delta: float, runs: RunDistribution, mu: float, bound: str | None = None) -> bool:
-    """Whether releasing the best of `runs` runs, each a Gaussian mechanism of μ > 0, costs at most `epsilon` at δ: by
-    one bound, or by any. The simple ones are asked first, and those that take time only if they say no.
+    """Returns True if releasing the best of `runs` runs, each a Gaussian mechanism with μ > 0, costs at most `epsilon`
+    at δ: by one bound, or by any. Simple bounds are tried first, slow ones only if these fail.
 
     Raises:
         ValueError: ε or δ out of range, or no such bound.
@@ -69,7 +70,7 @@ def allows_run(epsilon: float, delta: float, runs: RunDistribution, mu: float, b
 
 
 def total_epsilon(mu: float, delta: float, runs: RunDistribution) -> float:
-    """ε at δ of releasing the best of `runs` runs, each a Gaussian mechanism of μ > 0.
+    """Returns ε at δ of releasing the best of `runs` runs, each a Gaussian mechanism of μ > 0.
 
     Raises:
         ValueError: δ out of range.
@@ -82,7 +83,7 @@ def _profile_of(mu: float, runs: RunDistribution) -> SelectedProfile:
 
 
 def select_best(base: Sequence[Charge], distribution: str, mean: float, shape: float | None = None) -> Charge:
-    """One tuned run, each run of which is charged `base`.
+    """Returns the charge of one tuned run, each run of which is charged `base`.
 
     Raises:
         ValueError: as `SelectedBest`.
@@ -99,8 +100,8 @@ def solve_length(
     others: Sequence[Charge] = (),
     most: int = calibrate.MAX_EVENTS,
 ) -> int:
-    """The most steps n <= `most` such that the best of runs of `make(n)`, and `others` beside it, cost at most ε at δ;
-    0 where not even one step fits. The cost of `make(n)` must rise with n.
+    """Returns the most steps n <= `most` such that the best of runs of `make(n)`, together with `others`, costs at most
+    ε at δ; 0 if not even one step fits. The cost of `make(n)` must rise with n.
 
     `selection`: (distribution, mean, shape) of the number of runs; `budget`: (ε, δ).
 

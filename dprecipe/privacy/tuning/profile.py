@@ -30,7 +30,7 @@ _RENYI_KNOTS = 400
 
 @dataclass(frozen=True, slots=True)
 class SelectedProfile:
-    """δ(ε) of releasing the best of `runs` runs, of the charges `base` each: `privacy.profile.Profile`.
+    """The profile δ(ε) of releasing the best of `runs` runs, each with the charges `base` (`privacy.profile.Profile`).
 
     Formal guarantee: the release is (ε, δ)-DP under `relation` for every pair that any method returns, if the number of
     runs is drawn before the first one, independently of everything, and stays secret (unless fixed); the runs are
@@ -56,7 +56,7 @@ class SelectedProfile:
         return self.asked
 
     def epsilon(self, delta: float) -> Answer:
-        """ε at δ, 0 < δ < 1, by the least of the bounds.
+        """Returns ε at δ, 0 < δ < 1, by the least of the bounds.
 
         Raises:
             ValueError: δ outside (0, 1).
@@ -66,7 +66,7 @@ class SelectedProfile:
         return Answer(epsilons[name], f"selected_{name}")
 
     def delta(self, epsilon: float) -> Answer:
-        """δ at ε >= 0, likewise; at most 1.
+        """Returns δ at ε >= 0, by the least of the bounds; at most 1.
 
         Raises:
             ValueError: ε negative or NaN.
@@ -84,12 +84,12 @@ class SelectedProfile:
         return conversion.delta(ORDERS, curve, epsilon).value
 
     def mu(self) -> float | None:
-        """None: no single μ is known."""
+        """Returns None: no single μ is known."""
         return None
 
     @property
     def bounds(self) -> tuple[str, ...]:
-        """The names of those that there are, the simplest first."""
+        """The names of the available bounds, the simplest first."""
         own = {FixedRuns: ("composition", "rdp"), NegativeBinomialRuns: ("rdp", "simple")}
         return (*own.get(type(self.runs), ("rdp",)), "full")
 
@@ -100,7 +100,7 @@ class SelectedProfile:
         return {bound: self.bounded_delta(bound, epsilon) for bound in self.bounds}
 
     def bounded_epsilon(self, bound: str, delta: float) -> float:
-        """ε at δ, 0 < δ < 1, by one of `bounds`.
+        """Returns ε at δ, 0 < δ < 1, by one of `bounds`.
 
         Raises:
             ValueError: δ outside (0, 1), or no such bound.
@@ -114,7 +114,7 @@ class SelectedProfile:
         return max(least_epsilon(curve, delta) for curve in self._curves(bound)) * (1 + SLACK)
 
     def bounded_delta(self, bound: str, epsilon: float) -> float:
-        """δ at ε >= 0 by one of `bounds`; at most 1.
+        """Returns δ at ε >= 0 by one of `bounds`; at most 1.
 
         Raises:
             ValueError: ε negative or NaN, or no such bound.
@@ -135,25 +135,26 @@ class SelectedProfile:
         raise ValueError(f"no bound {bound!r} of this number of runs; there are {', '.join(self.bounds)}")
 
     def by_position(self, delta: float, epsilon: float, max_rows: int, fewer: int) -> tuple[PositionRow, ...]:
-        """Nothing: the bounds are those of the worst record."""
+        """Returns nothing: the bounds are those of the worst record."""
         return ()
 
 
 def repeat_charges(base: tuple[Charge, ...], count: int) -> tuple[Charge, ...]:
-    """Those of `count` runs, all of them released."""
+    """Returns the charges of `count` runs, all of them released."""
     return tuple(Charge(charge.event, charge.count * count) for charge in base)
 
 
 @lru_cache(maxsize=64)
 def full_curves(base: tuple[Charge, ...], runs: RunDistribution, neighbouring: Neighbouring) -> Curves:
-    """δ(ε) of the best of the runs at ε >= 0 by `selection.best_of_runs`, of removing a unit and of adding one."""
+    """Returns δ(ε) of the best of the runs at ε >= 0 by `selection.best_of_runs`, of removing a unit and of adding
+    one."""
     removed, added = base_curves(base, neighbouring)
     first = best_of_runs(removed, added, runs)
     return (first, first) if removed is added else (first, best_of_runs(added, removed, runs))
 
 
 def _simple_curves(curves: Curves, runs: NegativeBinomialRuns) -> Curves:
-    """δ_A(ε) <= E[K] δ(ε - (1+η) e2)."""
+    """Returns the bound δ_A(ε) <= E[K] δ(ε - (1+η) e2)."""
     second = max(second_term(curve, runs) for curve in curves)
     first, other = (
         HockeyStick(
@@ -169,7 +170,7 @@ def _simple_curves(curves: Curves, runs: NegativeBinomialRuns) -> Curves:
 
 @lru_cache(maxsize=64)
 def selected_curves(base: tuple[Charge, ...], runs: RunDistribution, neighbouring: Neighbouring) -> Curves:
-    """δ(ε) of the best of the runs at ε >= 0, of removing a unit and of adding one: the least of all bounds."""
+    """Returns δ(ε) of the best of the runs at ε >= 0, of removing a unit and of adding one: the least of all bounds."""
     profile = SelectedProfile(base, runs, neighbouring)
     full = full_curves(base, runs, neighbouring)
     reach = max(float(curve.epsilons[-1]) for curve in full)
@@ -191,8 +192,9 @@ def selected_curves(base: tuple[Charge, ...], runs: RunDistribution, neighbourin
 def selected_losses(
     base: tuple[Charge, ...], runs: RunDistribution, neighbouring: Neighbouring, step: float, tail: float
 ) -> LossPair:
-    """A pair of privacy-loss distributions on the grid of `step` whose δ(ε) are no less than the release's, so that it
-    composes with all others; at most `tail`, or 1e-18, is charged to infinity beyond what the bounds themselves charge.
+    """Returns a pair of privacy-loss distributions on the grid of `step` whose δ(ε) are no less than the release's, so
+    that it composes with all others; at most `tail`, or 1e-18, is charged to infinity beyond what the bounds themselves
+    charge.
 
     Guarantees: each dominates the release. A hockey-stick curve is convex in exp(ε): it lies below the greatest convex
     function that is below points above it, and that is the curve of a pair.
@@ -209,7 +211,7 @@ def selected_losses(
     3. With (P, P') dominating A, and (S, S') dominating B_y for every y, (P x S, P' x S') dominates (A, B_A): Zhu, Dong
        & Wang 2022, Theorem 10. Removing and adding a unit are composed each by itself; ε is the larger of both.
 
-    By Rényi curves likewise: D_α((A, B_A)) <= D_α(A) + max over y of D_α(B_y) (Mironov 2017, Proposition 1).
+    The same holds by Rényi curves: D_α((A, B_A)) <= D_α(A) + max over y of D_α(B_y) (Mironov 2017, Proposition 1).
 
     Point 2 fails where a stage is drawn again between two runs, or a run's values decide what a stage releases.
 

@@ -1,8 +1,8 @@
-"""The best of several runs once more, for the cross-check accountant: nothing of `selection` or `base` is called.
+"""The best of several runs, computed a second time for the cross-check; `selection` and `base` are not used.
 
 One run's distribution, and the composition of the result with anything else, are dp-accounting's. The expectation over
-one run's losses is added up loss by loss; F(x), the largest probability that a share x of the outcomes can get on the
-other data set, is read off the sorted outcomes (Neyman & Pearson); the generating functions are written down once more.
+one run's losses is added up loss by loss; F(x), the largest probability that a share x of the outcomes can have on the
+other data set, is read off the sorted outcomes (Neyman & Pearson); the generating functions are written out again.
 
 Source: Papernot & Steinke 2022; Koskela, Redberg & Wang 2024.
 """
@@ -35,20 +35,20 @@ _CELLS = 10_000
 _MAX_LOSSES = 4000
 _MIN_SHARE = 1e-18
 _MAX_SHIFT = 10.0
-"""No ε is looked at that lies farther beyond one run's losses."""
+"""The farthest that ε are computed beyond one run's losses."""
 
 
 def can_ask(question: SelectedRuns) -> bool:
-    """Whether the library has a distribution of everything that one run releases."""
+    """Returns True if the library has a distribution of everything that one run releases."""
     known = GaussianSum | CappedSum | FixedSizeSum | BoundedRange | LibraryLoss
     return all(isinstance(asked, known) for asked, _ in question.run)
 
 
 def selected_distribution(question: SelectedRuns, neighbouring: Neighbouring, delta: float, step: float) -> Any:
-    """dp-accounting's distribution of the best of the runs, on the grid of `step`.
+    """Returns dp-accounting's distribution of the best of the runs, on the grid of `step`.
 
     Raises:
-        ValueError: one run has parts that the library has no distribution of (`can_ask`).
+        ValueError: the library has no distribution of some part of a run (`can_ask`).
     """
     if not can_ask(question):
         raise ValueError("the library has no distribution of one run")
@@ -64,8 +64,8 @@ def selected_distribution(question: SelectedRuns, neighbouring: Neighbouring, de
     fine, step = step, coarser * step
     one, _, _, left = compose_batches(question.run, moved * math.sqrt(squares), neighbouring, delta, step)
     if one is None:
-        raise ValueError("one run is nothing that the library has a distribution of")
-    rest = delta - left  # that a batch was full, in each run
+        raise ValueError("the library has no distribution of any part of one run")
+    rest = delta - left  # the probability of a full batch, in each run
     many = one.self_compose(int(question.mean), 1e-15) if question.distribution == "fixed" else None
     removed, added = one._pmf_remove.to_dense_pmf(), one._pmf_add.to_dense_pmf()
     curve = None if question.distribution == "fixed" else _renyi_curve((removed, added), question)
@@ -86,8 +86,8 @@ def selected_distribution(question: SelectedRuns, neighbouring: Neighbouring, de
 
 
 def _both_sides(above: Array, reverse: Array, width: float) -> tuple[NDArray[np.int64], Array]:
-    """δ at ε of either sign on the grid of `width`, from what is known at ε >= 0 of a pair and of its reverse: places,
-    and the greatest convex function of exp(ε) below those points."""
+    """Returns δ at ε of either sign on the grid of `width`, from the values at ε >= 0 of a pair and of its reverse:
+    places, and the greatest convex function of exp(ε) below those points."""
     count = max(len(above), len(reverse))
     above, reverse = (np.append(one, np.full(count - len(one), one[-1])) for one in (above, reverse))
     places = np.arange(-count + 1, count)
@@ -109,8 +109,8 @@ def _selected_deltas(
     rest: float,
     curve: Array | None,
 ) -> Array:
-    """Upper bounds of δ at ε = 0, `stride` steps, twice as many, …; `many`: the composition of a fixed number; `curve`:
-    the Rényi divergences of a secret number; `rest`: what one run leaves of its δ."""
+    """Returns upper bounds of δ at ε = 0, `stride` steps, twice as many, …; `many`: the composition of a fixed number;
+    `curve`: the Rényi divergences of a secret number; `rest`: the unused part of one run's δ."""
     losses = forward._lower_loss + np.arange(forward.size)
     coarse = -(-losses // stride)  # a loss is rounded up
     first = int(coarse[0])
@@ -123,16 +123,16 @@ def _selected_deltas(
             np.geomspace(_MIN_SHARE, 1e-3, _CELLS // 3),
             np.linspace(1e-3, 1.0, _CELLS)[:-1],
             near_end,
-            np.interp(near_end, image, share),  # where few outcomes of the other data set are left
+            np.interp(near_end, image, share),  # where few outcomes of the other data set remain
         ]
     )
     x = np.unique(x[(x > 0) & (x < 1)])
     starts, ends = np.append(0.0, x), np.append(x, 1.0)
     heights, slopes = density(starts), density(np.interp(ends, share, image)) * (1 - 1e-12)
-    # h at every s = exp(k * stride * step) that a loss and an ε make, up to where it is nothing
+    # h at every s = exp(k * stride * step) that a loss and an ε make, up to where it is 0
     width = stride * step
     usual = heights > _MIN_SHARE * question.mean
-    most = float(np.max(np.log(heights[usual] / np.maximum(slopes[usual], 1e-30))))  # beyond it h is nothing
+    most = float(np.max(np.log(heights[usual] / np.maximum(slopes[usual], 1e-30))))  # beyond it h is 0
     losses_reach = max(int(abs(first)), int(abs(coarse[-1]))) + 1
     reach = losses_reach + math.ceil(min(most, _MAX_SHIFT) / width)
     k = np.arange(-losses_reach, reach + losses_reach + 1)
@@ -149,23 +149,23 @@ def _selected_deltas(
 
 
 def _largest_line(heights: Array, slopes: Array, at: Array) -> Array:
-    """The largest of the lines `heights` - `slopes` s, and of 0, at each s > 0."""
+    """Returns the largest of the lines `heights` - `slopes` s, and of 0, at each s > 0."""
     b, a = np.append(slopes, 0.0), np.append(heights, 0.0)
     order = np.lexsort((-a, b))
     b, a = b[order], a[order]
-    highest = np.append(True, np.diff(b) > 0)  # of lines of one slope
+    highest = np.append(True, np.diff(b) > 0)  # among lines of one slope
     b, a = b[highest], a[highest]
     corners = np.array(lower_hull(b, -a))
     corners = corners[: int(np.argmax(a[corners])) + 1]
     b, a = b[corners], a[corners]
-    changes = np.diff(a) / np.diff(b)  # they fall: from the first line to the second at the first
+    changes = np.diff(a) / np.diff(b)  # decreasing: the largest line is the first one above the first change
     line = np.searchsorted(-changes, -at, side="left")
     return np.asarray(np.maximum(a[line] - b[line] * at, 0.0))
 
 
 def _renyi_curve(pair: tuple[Any, Any], question: SelectedRuns) -> Array:
-    """Rényi divergences of the best of a secret number, which give less where a Poisson number is large; without the
-    mass at infinite losses."""
+    """Returns Rényi divergences of the best of a secret number, which bound better if a Poisson number is large;
+    without the mass at infinite losses."""
     orders, mean = np.array(DEFAULT_ORDERS), question.mean
     curves = []
     for pmf in pair:
@@ -183,7 +183,7 @@ def _renyi_curve(pair: tuple[Any, Any], question: SelectedRuns) -> Array:
         missed = np.max([pmf.get_delta_for_epsilon(near) for pmf in pair], axis=0)
         rate = _Density(question).rate
         moments = (orders - 1) * (one + rate * missed[::-1]) + math.log(max(rate, 1.0))
-        # of the moment of a number that may be 0, the part of none is exp(-rate)
+        # in the moment of a number that may be 0, the case of no run contributes exp(-rate)
         return np.asarray((np.log(-np.expm1(-rate - moments)) + moments - math.log(-math.expm1(-rate))) / (orders - 1))
     shape, gamma = float(question.shape or 0.0), _Density(question)._gamma
     chosen = one + (1 + shape) * float(np.min((1 - 1 / orders) * one - math.log(gamma) / orders))
@@ -191,7 +191,7 @@ def _renyi_curve(pair: tuple[Any, Any], question: SelectedRuns) -> Array:
 
 
 def _deltas_of_curve(curve: Array, epsilons: Array) -> Array:
-    """δ at each ε >= 0."""
+    """Returns δ at each ε >= 0."""
     orders = np.array(DEFAULT_ORDERS)
     logs = np.zeros(len(epsilons))
     for order, divergence in zip(orders, curve, strict=True):  # Canonne, Kamath & Steinke 2020, Proposition 12
@@ -200,7 +200,8 @@ def _deltas_of_curve(curve: Array, epsilons: Array) -> Array:
 
 
 def _best_images(backward: Any, step: float) -> tuple[Array, Array]:
-    """(Q(S), Q'(S)) of the events that take the outcomes likelier under Q' first; `backward`: the losses log dQ'/dQ."""
+    """Returns (Q(S), Q'(S)) of the events that take the outcomes likelier under Q' first; `backward`: the losses
+    log dQ'/dQ."""
     losses = step * (backward._lower_loss + np.arange(backward.size))
     masses = np.asarray(backward._probs)
     shares = masses * np.exp(np.minimum(-losses, 600.0))
@@ -210,7 +211,7 @@ def _best_images(backward: Any, step: float) -> tuple[Array, Array]:
 
 
 class _Density:
-    """f'(1 - x), f the generating function of the number of runs."""
+    """The density f'(1 - x), with f the generating function of the number of runs."""
 
     def __init__(self, question: SelectedRuns) -> None:
         self._question = question
@@ -237,8 +238,8 @@ class _Density:
 def whole_epsilon(
     run: WholeRun, count: int, distribution: str, mean: float, shape: float | None, delta: float
 ) -> float:
-    """ε at δ where one run does not compose: composition of a fixed number; else the closed form
-    e1 + (1+η) e2, δ(e1) = δ/E[K], δ(e2) = γ (exp(e2) - 1)/(1 - γ), by one run's ε at a δ alone."""
+    """Returns ε at δ if one run does not compose: composition of a fixed number; otherwise the closed form
+    e1 + (1+η) e2, δ(e1) = δ/E[K], δ(e2) = γ (exp(e2) - 1)/(1 - γ), from one run's ε at a δ alone."""
     if distribution == "fixed":
         return mean * count * run.epsilon(delta / (mean * count))
     density = _Density(SelectedRuns((), distribution, mean, shape))

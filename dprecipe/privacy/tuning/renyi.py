@@ -1,4 +1,4 @@
-"""The Rényi bound of the best of K runs: what it is compared with, and composed by where distributions are not.
+"""The Rényi bound of the best of K runs: for comparison, and for composition if there are no distributions.
 
 Notation: α order, r(α) one run's Rényi curve.
 
@@ -26,13 +26,13 @@ ORDERS = tuple(sorted({*curves.DEFAULT_ORDERS, *curves.HIGH_ORDERS}))
 def selected_curve(
     base: tuple[Charge, ...], runs: RunDistribution, orders: Sequence[float], neighbouring: Neighbouring
 ) -> Array:
-    """r(α) of the best of K runs of the charges `base`, at orders α > 1; infinite where one run has no curve.
+    """Returns r(α) of the best of K runs with the charges `base`, at orders α > 1; infinite where one run has no curve.
 
     Truncated negative binomial: r(α) + (1+η) min_β ((1-1/β) r(β) + log(1/γ)/β) + log(E[K])/(α-1). Poisson of rate λ,
     not truncated: p(α) = r(α) + λ δ + log(λ)/(α-1), δ that of one run at ε = log(1 + 1/(α-1)), by its profile.
-    Truncated: its release is that of Poisson's if there is a run; that there is none has the same chance, exp(-λ), on
-    both data sets; so e^{(α-1) p} = exp(-λ) + (1 - exp(-λ)) e^{(α-1) t}, solved for t(α). Both are made to rise with α:
-    a Rényi divergence is at most that of any larger order. A fixed number: composition.
+    Truncated: the release is that of Poisson's if there is a run; having none has the same probability exp(-λ) on both
+    data sets; so e^{(α-1) p} = exp(-λ) + (1 - exp(-λ)) e^{(α-1) t}, solved for t(α). Both are made to rise with α: a
+    Rényi divergence is at most that of any larger order. A fixed number: composition.
 
     Guarantees: bounds both directions.
     """

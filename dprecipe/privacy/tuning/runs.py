@@ -1,6 +1,6 @@
-"""The number of runs of which the best is released: a public distribution, drawn in secret before the first run.
+"""The number of runs from which the best is released: a public distribution, drawn in secret before the first run.
 
-Notation: K the number of runs; f its generating function E[s^K]; x the chance that a run is better than the one
+Notation: K the number of runs; f its generating function E[s^K]; x the probability that a run is better than the one
 released, so that f'(1 - x) is the density of the release over that of one run. f' increases.
 
 Source: Liu & Talwar 2019; Papernot & Steinke 2022, Definitions 1 and 3, Section 3.
@@ -24,7 +24,7 @@ Array = NDArray[np.floating[Any]]
 
 MAX_MEAN = 1e6
 MAX_SHAPE = 100.0
-"""Beyond it a truncated negative binomial distribution is hardly told from Poisson's."""
+"""The largest η: beyond it a truncated negative binomial distribution hardly differs from Poisson's."""
 MIN_GAMMA = 1e-12
 _MAX_DRAW = 10**8
 _FAINTEST = 1e-290
@@ -32,7 +32,7 @@ _FAINTEST = 1e-290
 
 @dataclass(frozen=True, slots=True)
 class NegativeBinomialRuns:
-    """Truncated negative binomial with η = `shape` >= 0 and 0 < γ = `gamma` < 1: at least one run. η = 0 is the
+    """The truncated negative binomial with η = `shape` >= 0 and 0 < γ = `gamma` < 1: at least one run. η = 0 is the
     logarithmic distribution, η = 1 the geometric one.
 
     Raises:
@@ -50,10 +50,10 @@ class NegativeBinomialRuns:
 
     @classmethod
     def with_mean(cls, shape: float, mean: float) -> NegativeBinomialRuns:
-        """The one with a mean, 1 < mean <= 10^6.
+        """Returns the distribution with a given mean, 1 < mean <= 10^6.
 
         Raises:
-            ValueError: the shape or the mean is out of range, or they are so for each other.
+            ValueError: the shape or the mean is out of range, or no distribution has both.
         """
         if not 1 < mean <= MAX_MEAN:
             raise ValueError(f"expected 1 < mean <= {MAX_MEAN:g}, got {mean}")
@@ -72,7 +72,7 @@ class NegativeBinomialRuns:
 
     @property
     def mean(self) -> float:
-        """E[K]; exact up to rounding, which only counts where γ is within 1e-12 of 1."""
+        """The mean E[K]; exact up to rounding, which matters only if γ is within 1e-12 of 1."""
         log_gamma = math.log(self.gamma)
         odds = -math.expm1(log_gamma) / self.gamma
         if self.shape == 0:
@@ -80,18 +80,18 @@ class NegativeBinomialRuns:
         return self.shape * odds / -math.expm1(self.shape * log_gamma)
 
     def generate(self, s: Array) -> Array:
-        """f(s), 0 <= s <= 1."""
+        """Returns f(s), 0 <= s <= 1."""
         log_gamma, log_rest = math.log(self.gamma), np.log1p(-(1 - self.gamma) * s)
         if self.shape == 0:
             return np.asarray(log_rest / log_gamma)
         return np.asarray(np.expm1(-self.shape * log_rest) / math.expm1(-self.shape * log_gamma))
 
     def density(self, better: Array, others: Array) -> Array:
-        """f'(1 - x) for x = `better`, `others` = 1 - x."""
+        """Returns f'(1 - x) for x = `better`, `others` = 1 - x."""
         return np.asarray(self.mean * (self.gamma / (self.gamma + (1 - self.gamma) * better)) ** (1 + self.shape))
 
     def chances(self) -> Iterator[float]:
-        """P[K = 0], P[K = 1], …"""
+        """Yields P[K = 0], P[K = 1], …"""
         yield 0.0
         log_first = math.log(self.mean) + (1 + self.shape) * math.log(self.gamma) - math.lgamma(1 + self.shape)
         chance = 0.0
@@ -105,7 +105,7 @@ class NegativeBinomialRuns:
 
 @dataclass(frozen=True, slots=True)
 class PoissonRuns:
-    """Truncated Poisson: that of `rate` λ on the condition that there is a run, so that there is a model to release.
+    """The truncated Poisson: that of `rate` λ, conditional on at least one run, so that there is a model to release.
 
     Raises:
         ValueError: the rate is out of range.
@@ -119,7 +119,7 @@ class PoissonRuns:
 
     @classmethod
     def with_mean(cls, mean: float) -> PoissonRuns:
-        """The one with a mean, 1 < mean <= 10^6.
+        """Returns the distribution with a given mean, 1 < mean <= 10^6.
 
         Raises:
             ValueError: the mean is out of range.
@@ -139,24 +139,24 @@ class PoissonRuns:
 
     @property
     def mean(self) -> float:
-        """E[K]."""
+        """The mean E[K]."""
         return self.rate / self.some
 
     @property
     def some(self) -> float:
-        """The chance that a number that is not truncated is at least 1."""
+        """The probability that a number without truncation is at least 1."""
         return -math.expm1(-self.rate)
 
     def generate(self, s: Array) -> Array:
-        """f(s), 0 <= s <= 1."""
+        """Returns f(s), 0 <= s <= 1."""
         return np.asarray(np.exp(self.rate * (s - 1.0)) * -np.expm1(-self.rate * s) / self.some)
 
     def density(self, better: Array, others: Array) -> Array:
-        """f'(1 - x) for x = `better`, `others` = 1 - x."""
+        """Returns f'(1 - x) for x = `better`, `others` = 1 - x."""
         return np.asarray(self.mean * np.exp(-self.rate * better))
 
     def chances(self) -> Iterator[float]:
-        """P[K = 0], P[K = 1], …"""
+        """Yields P[K = 0], P[K = 1], …"""
         yield 0.0
         for k in itertools.count(1):
             yield math.exp(k * math.log(self.rate) - self.rate - math.lgamma(k + 1)) / self.some
@@ -164,7 +164,7 @@ class PoissonRuns:
 
 @dataclass(frozen=True, slots=True)
 class FixedRuns:
-    """A number that is no secret.
+    """A fixed number of runs, which is no secret.
 
     Raises:
         ValueError: the number is out of range.
@@ -181,15 +181,15 @@ class FixedRuns:
         return float(self.count)
 
     def generate(self, s: Array) -> Array:
-        """f(s), 0 <= s <= 1."""
+        """Returns f(s), 0 <= s <= 1."""
         return np.asarray(np.asarray(s, dtype=np.float64) ** self.count)
 
     def density(self, better: Array, others: Array) -> Array:
-        """f'(1 - x) for x = `better`, `others` = 1 - x."""
+        """Returns f'(1 - x) for x = `better`, `others` = 1 - x."""
         return np.asarray(self.count * np.asarray(others, dtype=np.float64) ** (self.count - 1))
 
     def chances(self) -> Iterator[float]:
-        """P[K = 0], P[K = 1], …"""
+        """Yields P[K = 0], P[K = 1], …"""
         for k in itertools.count():
             yield float(k == self.count)
 
@@ -199,10 +199,10 @@ RunDistribution = NegativeBinomialRuns | PoissonRuns | FixedRuns
 
 @lru_cache(maxsize=256)
 def make_runs(distribution: str, mean: float, shape: float | None = None) -> RunDistribution:
-    """The distribution of a name: `negative_binomial` (with a shape), `poisson` or `fixed`.
+    """Returns the distribution with a name: `negative_binomial` (with a shape), `poisson` or `fixed`.
 
     Raises:
-        ValueError: unknown name, a shape where there is none or none where there is one, values out of range.
+        ValueError: an unknown name, a superfluous or missing shape, or values out of range.
     """
     if (shape is not None) != (distribution == "negative_binomial"):
         raise ValueError(f"expected a shape of negative_binomial and of no other, got {distribution} and {shape}")
@@ -218,12 +218,12 @@ def make_runs(distribution: str, mean: float, shape: float | None = None) -> Run
 
 
 def chance_of_one(runs: RunDistribution) -> float:
-    """P[K = 1] = f'(0): the search tries one point and no other."""
+    """Returns P[K = 1] = f'(0): that the search tries a single point."""
     return float(runs.density(np.array(1.0), np.array(0.0)))
 
 
 def runs_quantile(runs: RunDistribution, probability: float) -> int:
-    """The least k with P[K <= k] >= probability, 0 < probability < 1: for how many runs to be prepared.
+    """Returns the least k with P[K <= k] >= probability, 0 < probability < 1: the number of runs to prepare for.
 
     Raises:
         ValueError: probability outside (0, 1).
@@ -239,7 +239,7 @@ def runs_quantile(runs: RunDistribution, probability: float) -> int:
 
 
 def draw_runs(runs: RunDistribution, stream: Stream) -> int:
-    """K, from a secret stream that draws nothing else; draw it before the first run, and once.
+    """Draws K from a secret stream that draws nothing else. Call it once, before the first run.
 
     Guarantees: the distribution of K up to 1e-12 in total variation (52 bits of a uniform, and rounding).
     """

@@ -1,4 +1,4 @@
-"""What the score of a run costs, where it is measured on private records."""
+"""The cost of a run's score, if it is measured on private records."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ if TYPE_CHECKING:
 
 
 def list_score_charges(noise_multiplier: float | None) -> tuple[Charge, ...]:
-    """A count of the held-out records that a run's model gets right, with this noise; nothing where it is None, of a
-    score on public records.
+    """Returns the charge of a count, with this noise, of the held-out records that a run's model gets right; nothing if
+    the noise is None, for a score on public records.
 
-    Guarantees: adding, removing or replacing a held-out record moves the count by 1 at most, and so does one of the
-    training records together with one that is held out move both, training's sums and this count, within the charges of
-    both: nobody has to show that no person is in both sets. The charge is composed with those of training, before the
-    best of several runs is.
+    Guarantees: adding, removing or replacing a held-out record moves the count by at most 1. A person with a training
+    record and a held-out record moves both training's sums and this count, within the charges of both: the two sets may
+    share persons. The charge is composed with those of training, before the best of several runs is.
     """
     if noise_multiplier is None:
         return ()

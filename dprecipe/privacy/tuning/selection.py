@@ -1,7 +1,7 @@
 """Profile bounds of the best of K independent runs: δ(ε) of the release from δ(ε) of one run.
 
 Notation: Q, Q' one run's output on two neighbouring data sets, A, A' that of the release; f the generating function of
-K; x the chance under Q that a run is better than the one released, x' <= F(x) that under Q', F(x) the largest
+K; x the probability under Q that a run is better than the one released, x' <= F(x) that under Q', F(x) the largest
 Q'-probability of an event of Q-probability x; l the loss log dQ/dQ'.
 
 A has density f'(1-x) against Q, and f' increases, so that
@@ -31,20 +31,20 @@ from dprecipe.privacy.loss import Array
 from dprecipe.privacy.tuning.runs import NegativeBinomialRuns, RunDistribution
 
 _FINE = 5e-4
-"""How far the logarithm of a density may move within a cell of x: so much is added to ε at most."""
+"""The most that the logarithm of a density may move within a cell of x, and that this adds to ε."""
 _MAX_CELLS = 12_000
 _SCAN = 4000
 _STEPS, _MAX_STEPS = 3000, 16_000
-"""Points of the grid of shifts: over the range of one run's losses, and in all."""
+"""The numbers of points of the grid of shifts: over the range of one run's losses, and in all."""
 MIN_WEIGHT = 1e-22
 _FAINT = 1e-18
-"""Share of E[K] below which a density's logarithm is not followed."""
+"""The share of E[K] below which a density's logarithm is ignored."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShiftMixture:
-    """The shifts log s_j of one run's profile, with weights: `weights[j]` at `step * (first + j)`, and `constant` that
-    no shift takes away (s = ∞)."""
+    """The shifts log s_j of one run's profile, with weights: `weights[j]` at `step * (first + j)`, and `constant` for
+    s = ∞, which no shift reduces."""
 
     step: float
     first: int
@@ -53,9 +53,9 @@ class ShiftMixture:
 
 
 def best_of_runs(curve: HockeyStick, reverse: HockeyStick, runs: RunDistribution) -> HockeyStick:
-    """The release's δ(ε) at ε >= 0 where one run's is `curve`, and `reverse` the other way round.
+    """Returns the release's δ(ε) at ε >= 0, if one run's is `curve`, and `reverse` in reverse.
 
-    x is cut in cells, f'(1-x) being that of a cell's lower end, f'(1-F(x)) that of its upper end.
+    x is cut into cells: f'(1-x) is taken at a cell's lower end, f'(1-F(x)) at its upper end.
 
     Guarantees: an upper bound at every ε >= 0 and for any cells; mass at an infinite loss counts E[K] times.
     Source: module.
@@ -71,7 +71,7 @@ def best_of_runs(curve: HockeyStick, reverse: HockeyStick, runs: RunDistribution
 
 
 def _mixture(curve: HockeyStick, a_N: Array, b_N: Array) -> ShiftMixture:
-    """max_i (a_i - s b_i)_+ as Σ w_j (1 - s/s_j)_+, from the corners of the upper hull of the points (b, a).
+    """Writes max_i (a_i - s b_i)_+ as Σ w_j (1 - s/s_j)_+, from the corners of the upper hull of the points (b, a).
 
     With v = w/s a term is v (s_j - s)_+, convex in s_j: split over two points of a grid that keep Σ v and Σ v s, it
     only grows, and by the square of the step.
@@ -79,9 +79,9 @@ def _mixture(curve: HockeyStick, a_N: Array, b_N: Array) -> ShiftMixture:
     points_b, points_a = np.append(b_N, 0.0), np.append(a_N, 0.0)
     order = np.lexsort((-points_a, points_b))
     b, a = points_b[order], points_a[order]
-    first = np.append(True, np.diff(b) > 0)  # of points with the same b the highest
+    first = np.append(True, np.diff(b) > 0)  # the highest of the points with the same b
     b, a = b[first], a[first]
-    constant = float(a[0])  # of b = 0
+    constant = float(a[0])  # where b = 0
     corners = lower_hull(b, -a)
     b, a = b[corners], a[corners]
     top = int(np.argmax(a))
@@ -89,10 +89,10 @@ def _mixture(curve: HockeyStick, a_N: Array, b_N: Array) -> ShiftMixture:
     some = weights > 0
     shifts = np.log(weights[some]) - np.log(v[some]) + SLACK
     reach = float(curve.epsilons[-1] - curve.epsilons[0])
-    shifts = np.maximum(shifts, -2 * reach)  # a larger shift is safe, and so far beyond the curve's end all are alike
+    shifts = np.maximum(shifts, -2 * reach)  # a larger shift is safe, and this far beyond the curve's end all are alike
     farthest = min(float(shifts.max(initial=-LARGEST)), LARGEST)  # there may be no line but the constant
     step = max(reach / _STEPS, (float(curve.epsilons[-1]) + farthest) / _MAX_STEPS)
-    # so large a shift that one run's δ there is hardly below 1
+    # a shift so large that one run's δ there is hardly below 1
     apart = shifts > min(LARGEST, _MAX_STEPS * step)
     constant += float(weights[some][apart].sum())
     shifts, v = shifts[~apart], weights[some][~apart] * np.exp(-shifts[~apart])
@@ -107,7 +107,7 @@ def _mixture(curve: HockeyStick, a_N: Array, b_N: Array) -> ShiftMixture:
 
 
 def _mixed_profile(curve: HockeyStick, mixture: ShiftMixture) -> HockeyStick:
-    """Σ w_j δ(ε - log s_j) at ε >= 0, on the mixture's grid."""
+    """Returns Σ w_j δ(ε - log s_j) at ε >= 0, on the mixture's grid."""
     step, size = mixture.step, len(mixture.weights)
     falls = np.append(np.cumsum(mixture.weights[::-1])[::-1], 0.0)
     used = int(np.flatnonzero(falls > MIN_WEIGHT * falls[0])[-1]) if falls[0] > 0 else 0
@@ -120,14 +120,15 @@ def _mixed_profile(curve: HockeyStick, mixture: ShiftMixture) -> HockeyStick:
 
 
 def _least_density(curve: HockeyStick, reverse: HockeyStick, runs: RunDistribution, x_N: Array, rest_N: Array) -> Array:
-    """f'(1-F(x)), from below."""
+    """Returns lower bounds of f'(1-F(x))."""
     image = reverse.largest_image(x_N)
     left = np.maximum(1 - image * (1 + SLACK), curve.least_image(rest_N))
     return runs.density(np.maximum(np.minimum(image, 1 - left), 0.0), left)
 
 
 def _cell_ends(curve: HockeyStick, reverse: HockeyStick, runs: RunDistribution) -> Array:
-    """z, x = Φ(z), such that neither density moves by more within a cell than `_FINE` (or cells are many)."""
+    """Returns z, with x = Φ(z), such that neither density moves by more than `_FINE` within a cell, unless there are
+    too many cells."""
     z_N = np.unique(np.concatenate([np.linspace(-37, 9, _SCAN), np.linspace(-6, 6, _SCAN)]))
     x_N, rest_N = _normal(z_N), _normal(-z_N)
     faint = _FAINT * runs.mean
@@ -148,7 +149,7 @@ def _normal(z_N: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class TwoTerms:
-    """ε = `first` + (1 + η) `second`."""
+    """The two terms of ε = `first` + (1 + η) `second`."""
 
     epsilon: float
     first: float
@@ -156,7 +157,7 @@ class TwoTerms:
 
 
 def second_term(curve: HockeyStick, runs: NegativeBinomialRuns) -> float:
-    """The least e with δ(e) <= γ (exp(e) - 1)/(1 - γ); infinite where there is none.
+    """Returns the least e with δ(e) <= γ (exp(e) - 1)/(1 - γ); infinite where there is none.
 
     Guarantees: it holds at the result.
     """
@@ -169,8 +170,8 @@ def second_term(curve: HockeyStick, runs: NegativeBinomialRuns) -> float:
 
 
 def simple_epsilon(curves: tuple[HockeyStick, HockeyStick], runs: NegativeBinomialRuns, delta: float) -> TwoTerms:
-    """ε at δ in closed form: if δ(e2) <= γ (exp(e2) - 1)/(1 - γ), then δ_A(e1 + (1+η) e2) <= E[K] δ(e1), δ being that
-    of either direction. 0 < delta < 1.
+    """Returns ε at δ in closed form: if δ(e2) <= γ (exp(e2) - 1)/(1 - γ), then δ_A(e1 + (1+η) e2) <= E[K] δ(e1), δ
+    being that of either direction. 0 < delta < 1.
 
     Source: Koskela, Redberg & Wang 2024, Theorem 9 in substance: γ + (1-γ) x' <= exp(e2) (γ + (1-γ) x).
     """
@@ -181,12 +182,12 @@ def simple_epsilon(curves: tuple[HockeyStick, HockeyStick], runs: NegativeBinomi
 
 
 def least_epsilon(curve: HockeyStick, delta: float) -> float:
-    """The least ε >= 0 with δ(ε) <= delta; infinite where there is none."""
+    """Returns the least ε >= 0 with δ(ε) <= delta; infinite where there is none."""
     return _least_where(lambda e: float(curve.at(np.array(e))) <= delta, LARGEST)
 
 
 def _least_where(holds: Callable[[float], bool], limit: float) -> float:
-    """The least e >= 0, up to 1e-10, from which on `holds`; infinity above `limit`."""
+    """Returns the least e >= 0, up to 1e-10, from which on `holds` is true; infinity above `limit`."""
     if holds(0.0):
         return 0.0
     low, high = 0.0, 1.0

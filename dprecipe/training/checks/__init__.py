@@ -1,1 +1,1 @@
-"""What is measured before anything is spent: memory, precision, noise, initial weights."""
+"""Measurements before anything is spent: memory, precision, noise, initial weights."""

@@ -13,11 +13,11 @@ from dprecipe.training.program.file_digests import digest_files
 
 
 def check_initial_weights(plan: Plan, root: Path, initial: InitialWeights | None) -> None:
-    """Compare the training files with those that the weights say they were learned from or scored on.
+    """Compares the training files with those that the weights say they were learned from or scored on.
 
     Files are compared by their content, wherever they lie; parts of one file whose ranges don't meet are other records.
-    Weights that say nothing of their origin, and copies of records in other files, nobody can tell: that remains an
-    assumption.
+    Weights that say nothing of their origin, and copies of records in other files, can't be recognised: that they are
+    sound remains an assumption.
 
     Raises:
         DataFault: the weights have seen these records.

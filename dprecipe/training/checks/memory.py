@@ -39,12 +39,12 @@ from dprecipe.training.steps.step_failures import locate_failures
 REHEARSED = 2
 """Units of a step that only shows whether there can be one."""
 Step = Callable[[int], None]
-"""A synthetic step with parts of so many records."""
+"""A synthetic step with parts of this many records."""
 
 
 def rehearse_step(plan: Plan, build: Build, program: StepwiseProgram) -> None:
-    """A step on few synthetic records goes through all that a run's step does, compiled where the recipe insists on it:
-    what refuses every step, refuses it here.
+    """Takes a step on few synthetic records through all that a run's step does, compiled where the recipe insists on
+    it. Anything that would refuse every step refuses this one.
 
     Guarantees: nothing is computed on a record, nothing is charged, and the model is left as it was.
 
@@ -55,14 +55,15 @@ def rehearse_step(plan: Plan, build: Build, program: StepwiseProgram) -> None:
 
 
 def check_memory(plan: Plan, build: Build, program: StepwiseProgram) -> None:
-    """One synthetic step, with parts as large as the run's, fits into the device's memory; said is how much it takes.
+    """Checks that one synthetic step, with parts as large as the run's, fits into the device's memory, and reports how
+    much it takes.
 
     On a CPU nothing is tried: its memory is the machine's, which pages.
 
     Guarantees: those of `rehearse_step`.
 
     Raises:
-        RunFailed: it does not fit; says what would.
+        RunFailed: it does not fit; the message says what would.
     """
     device = program.device
     if device.type != "cuda":
@@ -79,10 +80,10 @@ def check_memory(plan: Plan, build: Build, program: StepwiseProgram) -> None:
 
 
 def check_step(records: int, step: Step, device: torch.device) -> None:
-    """A step with parts of so many records has room.
+    """Checks that a step with parts of this many records fits into memory.
 
     Raises:
-        RunFailed: it has not; the most records that do, of half as many each time, are named.
+        RunFailed: it does not; the message names the most records that do, halved each time.
     """
     if fits(partial(step, records)):
         return
@@ -128,7 +129,7 @@ def run_synthetic_step(
     units: int | None = None,
     final: bool = False,
 ) -> None:
-    """The sum, the noise and the update of a step on synthetic records; all is thrown away.
+    """Makes the sum, the noise and the update of a step on synthetic records, and discards them.
 
     `max_records`: at once, at most. `units`: of the batch, at most; left out, as many as one part holds. `final`: with
     this number of records at once the run will begin, so that a program that the recipe insists on is compiled and kept

@@ -1,4 +1,4 @@
-"""How much memory steps take, and how much there is: of a GPU, or of this machine.
+"""Memory that steps take, and memory that there is: of a GPU, or of this machine.
 
 | device | limit | peak |
 |---|---|---|
@@ -26,9 +26,9 @@ from dprecipe.faults import RunFailed
 from dprecipe.training.engine.sizes import free_bytes, is_out_of_memory
 
 GPU_SHARE = 0.85
-"""Of a GPU's free memory: what is left covers fragments, libraries and compiled passes."""
+"""The usable share of a GPU's free memory: the rest covers fragments, libraries and compiled passes."""
 MACHINE_SHARE = 0.5
-"""Of a machine's: others use it, and memory that runs out ends a process."""
+"""The usable share of a machine's memory: others use it, and running out of memory ends a process."""
 SMALLER_PARTS = "set runtime.physical_batch to half of it, and continue with --resume"
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
@@ -50,17 +50,17 @@ def explain_out_of_memory(what: str, remedy: str, fault: type[RunFailed] = RunFa
 
 
 class MemoryMeter(Protocol):
-    """Bytes before, during and at the most, of one device."""
+    """A meter of one device's bytes: before steps, while they run, and at most."""
 
     idle: int
-    """In use before any step."""
+    """Bytes in use before any step."""
     limit: int
-    """Steps may use so many in all."""
+    """Steps may use this many bytes in all."""
     survives: bool
-    """Whether a step that has no room can be tried: the device refuses it, and the process goes on."""
+    """True if a step that does not fit can be tried: the device refuses it, and the process goes on."""
 
     def peak(self, step: Callable[[], None]) -> int | None:
-        """The most bytes in use while `step` runs; None: it had no room."""
+        """Returns the most bytes in use while `step` runs; None: it did not fit."""
 
 
 @final
@@ -89,7 +89,7 @@ class ProcessMeter:
         """`sharing`: processes of the run on this machine.
 
         Raises:
-            RunFailed: the system does not tell.
+            RunFailed: the system does not say.
         """
         self._proc = proc / "self"
         try:
@@ -97,7 +97,7 @@ class ProcessMeter:
             available = min([_read_kilobytes(proc / "meminfo", "MemAvailable"), *_read_limits(self._proc, cgroups)])
         except (OSError, ValueError):
             raise RunFailed(
-                "runtime.physical_batch: auto: this system does not tell how much memory there is",
+                "runtime.physical_batch: auto: this system does not say how much memory there is",
                 "write a number of records, for instance physical_batch: 512",
             ) from None
         self.limit = self.idle + int(MACHINE_SHARE * max(0, available) / sharing)
@@ -109,7 +109,7 @@ class ProcessMeter:
 
 
 def meter_of(device: torch.device) -> MemoryMeter:
-    """The meter of a run's device.
+    """Returns the meter of a run's device.
 
     Raises:
         RunFailed: its memory can't be measured.
@@ -125,7 +125,7 @@ def meter_of(device: torch.device) -> MemoryMeter:
 
 
 def fits(step: Callable[[], None]) -> bool:
-    """Whether a step ends without an error that says there is no memory; other errors are raised."""
+    """Returns True if a step ends without an error that says there is no memory; other errors are raised."""
     try:
         step()
     except Exception as error:  # libraries have errors of their own for it
@@ -139,7 +139,7 @@ def fits(step: Callable[[], None]) -> bool:
 
 
 def _read_kilobytes(path: Path, name: str) -> int:
-    """The bytes of a line `name: … kB`."""
+    """Reads the bytes of a line `name: … kB`."""
     found = re.search(rf"^{name}:\s+(\d+) kB$", path.read_text(encoding="ascii", errors="replace"), re.MULTILINE)
     if found is None:
         raise ValueError(name)
@@ -147,7 +147,8 @@ def _read_kilobytes(path: Path, name: str) -> int:
 
 
 def _read_limits(proc: Path, cgroups: Path) -> Iterator[int]:
-    """What each control group of this process, and each group above it, leaves free; none where there is no limit.
+    """Yields the free bytes of each control group of this process, and of each group above it; nothing where there is
+    no limit.
 
     In a container a path may be that of the machine outside: folders that are not there are skipped, up to the mount.
     """

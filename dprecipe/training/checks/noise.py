@@ -1,4 +1,4 @@
-"""Before training: the very gate that will guard the run is asked for noise, and the noise is measured."""
+"""Before training: the gate that will guard the run is asked for noise, and the noise is measured."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from dprecipe.training.steps.noise import DEVICE_CHUNK, MIN_ON_DEVICE
 
 DRAWS = 200_000
 BLOCKS = 70_000
-"""Of the keystream, compared with another implementation's."""
+"""Blocks of the keystream that are compared with another implementation's."""
 MIN_CHUNKS = 1000
-"""Of noise in a run: with fewer, to compile takes longer than it saves, 15 ms a chunk or more."""
+"""The least number of noise chunks in a run for which compiling pays: it takes 15 ms a chunk or more."""
 DISTANCE = 3.3
 """Largest √n × Kolmogorov–Smirnov distance: a sound generator passes it once in a billion times (2 exp(-2·3.3²))."""
 ERRORS = 6.0
@@ -40,7 +40,7 @@ ERRORS = 6.0
 
 
 def noise_scale(plan: Plan, device: torch.device, trained: int = 0) -> Check:
-    """Every noise of the plan, added to zeros, has the planned distribution and scale, and both signs.
+    """Checks that every noise of the plan, added to zeros, has the planned distribution and scale, and both signs.
 
     The zeros are on `device`: noise is made where the sum is. Where that is no CPU, the keystream that noise is made of
     there is compared with OpenSSL's first; and there are few of them, and many, for whose noise is made otherwise.
@@ -73,7 +73,7 @@ def noise_scale(plan: Plan, device: torch.device, trained: int = 0) -> Check:
 
 
 def _compile_where_it_pays(plan: Plan, device: torch.device, trained: int) -> str:
-    """Says in words what was done; empty where there is nothing to gain."""
+    """Says what was done; empty where there is nothing to gain."""
     chunks = math.ceil(trained / DEVICE_CHUNK) * plan.length.steps
     if (
         trained < MIN_ON_DEVICE
@@ -86,7 +86,8 @@ def _compile_where_it_pays(plan: Plan, device: torch.device, trained: int) -> st
 
 
 def keystream_known(device: torch.device) -> None:
-    """The keystream that a device makes is that of another implementation, where its counter starts, where it passes
+    """Checks that the keystream of a device is that of another implementation, where its counter starts, where it
+    passes
     the largest number with a sign, and where it ends.
 
     Raises:
@@ -105,7 +106,7 @@ def keystream_known(device: torch.device) -> None:
 
 
 def check_lattice(draws: Iterable[tuple[NDArray[np.float64], Distribution, float]]) -> Check:
-    """The check of noise that was drawn, some number of draws at a time, each with its distribution and scale.
+    """Returns the check of noise that was drawn, some number of draws at a time, each with its distribution and scale.
 
     Raises:
         RunFailed: one is not of its distribution.
@@ -120,8 +121,8 @@ def check_lattice(draws: Iterable[tuple[NDArray[np.float64], Distribution, float
 
 
 def _bounds_of(event: Event) -> tuple[float, ...]:
-    """The bounds of a sum at which the noise of an event is measured: of groups with noise of their own, the bound at
-    which each group has it."""
+    """Returns the bounds of a sum at which the noise of an event is measured: for groups with noise of their own, the
+    bound at which each group has it."""
     return tuple(sorted({1 / share for share in event.shares})) if isinstance(event, GroupedGaussian) else (1.0,)
 
 
@@ -143,10 +144,10 @@ def _draw_noise(
 
 
 def measure_noise(noise: NDArray[np.float64], distribution: Distribution, scale: float) -> str:
-    """What was measured of noise of a distribution and a scale, in words.
+    """Describes what was measured of noise with a distribution and a scale.
 
     Raises:
-        RunFailed: it is not of them.
+        RunFailed: the noise does not have them.
     """
     count = len(noise)
     # Magnitudes show an error of the scale best: by about a half of it.

@@ -1,4 +1,4 @@
-"""Before training: what single precision is on the device, measured."""
+"""Before training: the precision of single precision on the device is measured."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MAX_ERROR = 2.0**-20
 
 
 def single_precision(device: torch.device) -> Check:
-    """Products of matrices and convolutions on the device round as single precision does.
+    """Checks that products of matrices and convolutions on the device round as single precision does.
 
     Raises:
-        RunFailed: they round more, whatever torch was told.
+        RunFailed: they round more, whatever torch's settings are.
     """
     error = largest_error(device)
     if not error <= MAX_ERROR:

@@ -33,10 +33,10 @@ CLUSTERS = 16
 
 
 def stage_noise(plan: Plan) -> tuple[Check, ...]:
-    """The check of the noise of paid steps, one for all of them; none where the plan has no such step.
+    """Returns the check of the noise of paid steps, one for all of them; none where the plan has no such step.
 
     Gaussian noise is added to zeros, on the lattice of each statistic and at the scale of each event. Quantiles are
-    drawn of synthetic values, and held against the exponential mechanism's distribution function.
+    drawn from synthetic values, and compared with the exponential mechanism's distribution function.
 
     Raises:
         RunFailed: a draw is not of its distribution.
@@ -58,7 +58,7 @@ def stage_noise(plan: Plan) -> tuple[Check, ...]:
 
 
 def _list_scales(event: Event) -> Iterator[tuple[int, float]]:
-    """The bits of the terms, and the noise's scale, of each part of what an event releases."""
+    """Yields the bits of the terms, and the noise's scale, of each part of what an event releases."""
     match event:
         case NoisyCount():
             yield items.COUNT_BITS, event.noise_scale
@@ -94,7 +94,7 @@ def _measure_quantiles(event: NoisyQuantile, secrets: Secrets, number: int) -> s
 def quantile_cdf(
     x: NDArray[np.float64], places_V: NDArray[np.float64], units: int, event: NoisyQuantile
 ) -> NDArray[np.float64]:
-    """The share of candidates in [0, 1] up to x, each with the weight exp(-β |rank − level · all|)."""
+    """Returns the share of candidates in [0, 1] up to x, each with the weight exp(-β |rank − level · all|)."""
     edges = np.concatenate([[0.0], places_V, [1.0]])
     away = np.abs(units * (np.arange(CLUSTERS + 1) - event.level * CLUSTERS))
     density = np.exp(-event.rank_weight * (away - away.min()))

@@ -15,7 +15,7 @@ ATTENTION = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_
 def attention(
     layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, arguments: dict[str, Any]
 ) -> tuple[Tensor, Tensor | None]:
-    """(N, H, L, E) mixed values, and the weights as `nn.MultiheadAttention` returns them."""
+    """Returns (N, H, L, E) mixed values, and the weights as `nn.MultiheadAttention` returns them."""
     mask = _mask(arguments.get("attn_mask"), query)
     if mask is not None and mask.dim() == 3:
         mask = torch.unflatten(mask, 0, (-1, layer.num_heads))

@@ -23,7 +23,7 @@ CallTerms = list[list[tuple[str, Term]]]
 @final
 @dataclass(slots=True)
 class GradientPlan:
-    """How the layers of a model are called, for records of one shape."""
+    """A plan of how a model's layers are called, for records of one shape."""
 
     places: tuple[Places, ...]
     strategies: dict[str, str] = field(default_factory=dict)
@@ -31,17 +31,17 @@ class GradientPlan:
     stores: dict[str, GradientStore] = field(default_factory=dict)
     """For each parameter, the memory for stored rows; all plans of a model share it."""
     storable: int = 1 << 25
-    """How many numbers of rows may be stored at a time."""
+    """The largest number of row values that may be stored at a time."""
     max_records: int = 1 << 30
-    """How many records to take at a time, so that there is room for the rows to store."""
+    """The number of records to take at a time, so that the rows to store fit into memory."""
     tiled: bool = True
-    """Large products on sequences are added up by tiles: there is no room for the rows of all."""
+    """Large products on sequences are added up by tiles: the rows of all records do not fit into memory."""
     channels_last: bool = False
     """Images go through the model with their channels last in memory."""
 
 
 def find_terms(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> CallTerms:
-    """Terms by the names of the parameters that the losses reach, call by call."""
+    """Returns terms by the names of the parameters that the losses reach, call by call."""
     names = {id(parameter): name for name, parameter in trained_of(model).items()}
     calls = run_pass(model, loss, features, labels, plan)
     return [
@@ -50,7 +50,7 @@ def find_terms(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, p
 
 
 def _compact(call: Call) -> None:
-    """Keep the rows of a call, and not what they are made of, where they are fewer numbers."""
+    """Keeps the rows of a call instead of what they are made of, where the rows are fewer numbers."""
     if any(tensor._version != version for tensor, version in zip(call.tensors(), call.versions, strict=True)):
         raise Unplanned("the input of a layer is overwritten")
     terms: list[tuple[str, Term]] = []
@@ -77,6 +77,6 @@ def run_pass(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, pla
 
 
 def channels_last(images: Tensor) -> Tensor:
-    """The same (…, C, H, W), with channels last in memory; layers pass on the order that they find."""
+    """Returns the same (…, C, H, W) with channels last in memory; layers pass on the order that they find."""
     # Cloned, because images of one channel count as contiguous in both orders.
     return images.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)

@@ -58,7 +58,7 @@ def add_clipped(
     source: GradientSource | None = None,
     min_rows: int = MIN_ROWS,
 ) -> None:
-    """Clip each record's gradient and add them all to `total_P`, float64 (and one longer, where records are counted).
+    """Clips each record's gradient and adds them all to `total_P`, float64 (and one longer, where records are counted).
 
     | record | what it adds |
     |---|---|
@@ -71,7 +71,7 @@ def add_clipped(
     `features` (N, …), `labels` (N, …), `total_P` (P,).
     `reserve`: that of the batch which these records belong to, whose first part is added to zero; without one, all sums
     are in double precision.
-    `source`: makes the pass, or the sum, in place of this module.
+    `source`: makes the pass, or the sum, instead of this module.
     `min_rows`: fewer rows are padded to this many, with records of zeros that add nothing.
 
     Guarantees: adding or removing one record moves the sum by at most what `clipping` bounds (and `SLACK` of it more,
@@ -112,7 +112,7 @@ def add_clipped(
 
 
 def pad_records(tensor: Tensor, size: int) -> Tensor:
-    """(max(N, size), …): the records, followed by zeros if there are fewer than `size`."""
+    """Returns (max(N, size), …): the records, followed by zeros if there are fewer than `size`."""
     if len(tensor) >= size:
         return tensor
     whole = tensor.new_zeros(size, *tensor.shape[1:])
@@ -123,7 +123,7 @@ def pad_records(tensor: Tensor, size: int) -> Tensor:
 def _add(
     shares: list[Share], clipping: Clipping, count: int, block_size: int, total_P: Tensor, *, fresh: bool = False
 ) -> None:
-    """Add the first `count` records of the shares."""
+    """Adds the first `count` records of the shares."""
     by_group = weigh_shares(shares, clipping, count, block_size, total_P, fresh=fresh)
     for share in shares:
         share.strategy.add([total_P[place] for place in share.slices], by_group[share.group])
@@ -132,7 +132,8 @@ def _add(
 def weigh_shares(
     shares: list[Share], clipping: Clipping, count: int, block_size: int, total_P: Tensor, *, fresh: bool
 ) -> list[Weights]:
-    """Of each group, the weights of the first `count` records of the shares; zero those of others, which only pad."""
+    """Returns, for each group, the weights of the first `count` records of the shares, and zero for the others, which
+    are padding."""
     squares_by_share = [share.strategy.squares() for share in shares]
     if len(shares) == 1 and len(clipping.thresholds) == 1:
         squares_GN = squares_by_share[0][None]
@@ -148,8 +149,8 @@ def weigh_shares(
 
 
 def weigh_gradients(squares_GN: Tensor, clipping: Clipping, total_P: Tensor, count: int) -> Tensor:
-    """(G, N): what each record's gradient is multiplied by, given squared norms; the first `count` are counted in
-    `total_P`, others only pad."""
+    """Returns (G, N): the factor of each record's gradient, given squared norms. The first `count` records are counted
+    in `total_P`; the others are padding."""
     norms_GN = squares_GN.sqrt().mul_(ROUNDING)
     norms_GN.masked_fill_(norms_GN > LARGEST, math.inf)
     if clipping.counted is not None:
@@ -158,7 +159,7 @@ def weigh_gradients(squares_GN: Tensor, clipping: Clipping, total_P: Tensor, cou
 
 
 def describe_plan(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> dict[str, str]:
-    """Parameter to the strategy by which its clipped sum is taken, for as many records like these.
+    """Maps each parameter to the strategy by which its clipped sum is taken, for this many records like these.
 
     If the model can't be planned, the text of every parameter is that it needs gradients of single records, and why.
     """

@@ -26,11 +26,11 @@ from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, Ter
 from dprecipe.training.engine.tiles import TiledProducts, TiledTokens
 
 MAX_COST_RATIO = 4
-"""A strategy with an estimated cost this many times as high is not tried."""
+"""A strategy whose estimated cost is more than this many times the lowest is not tried."""
 MAX_COST_RATIO_ON_GPU = 32
-"""The estimates are those of a CPU: on other devices more is tried."""
+"""The same ratio for other devices: the estimates are those of a CPU, so more is tried."""
 MIN_TILED = 1 << 16
-"""Products of at least so many numbers are added up by tiles."""
+"""Products of at least this many numbers are added up by tiles."""
 StrategyFactory = Callable[[], Strategy]
 
 
@@ -44,10 +44,10 @@ def list_candidates(
     *,
     tiled: bool = True,
 ) -> dict[str, StrategyFactory]:
-    """Strategies of one parameter by name: those that may be the cheapest, with the default first.
+    """Lists strategies of one parameter by name: those that may be the cheapest, with the default first.
 
     `like`: a tensor of the rows' dtype and device; `room`: how many of their numbers may be stored; `store`: where;
-    `tiled`: large products are added up by tiles, since there is no room for the rows of all.
+    `tiled`: large products are added up by tiles, since the rows of all records do not fit into memory.
     """
     term = terms[0] if len(terms) == 1 else None
     if isinstance(term, Rows) or (isinstance(term, OfLayer) and term.layer.is_stored):
@@ -78,8 +78,8 @@ def list_candidates(
 
 
 def _list_tiled(term: Products, count: int, device: torch.device) -> dict[str, StrategyFactory]:
-    """Norms by pairs of positions, or from tiles that are computed twice: on a CPU by what takes fewer operations,
-    on a GPU by the clock."""
+    """Lists norms by pairs of positions and norms from tiles that are computed twice: on a CPU the one with fewer
+    operations, on a GPU both, to be timed."""
     pairs: dict[str, StrategyFactory] = {"tiles": lambda: TiledProducts(term, count, by_pairs=True)}
     twice: dict[str, StrategyFactory] = {"tiles_twice": lambda: TiledProducts(term, count, by_pairs=False)}
     likely = (
@@ -89,7 +89,8 @@ def _list_tiled(term: Products, count: int, device: torch.device) -> dict[str, S
 
 
 def choose_cheapest(strategies: dict[str, StrategyFactory], weights: Weights, size: int) -> str:
-    """The name of the fastest strategy, each timed three times; the first one if torch must be deterministic."""
+    """Returns the name of the fastest strategy, each timed three times; the first one if torch must be
+    deterministic."""
     if len(strategies) == 1 or torch.are_deterministic_algorithms_enabled():
         return next(iter(strategies))
     total_P = weights.exact.new_zeros(size)

@@ -58,7 +58,7 @@ class ClippedSum:
     """The share that `bound` has on top of what clipping allows, for rounding."""
 
     def sensitivity(self, neighbouring: Neighbouring) -> float | Tensor:
-        """How far one neighbour moves the sum; a replaced unit is one removed and one added."""
+        """Returns the distance that one neighbour moves the sum; a replaced unit is one removed and one added."""
         return 2 * self.bound if neighbouring is Neighbouring.REPLACE_ONE else self.bound
 
 
@@ -72,11 +72,12 @@ class BatchPart:
 
     @property
     def gradients(self) -> int:
-        """How many units there are."""
+        """The number of units."""
         return count_of(self.units, len(self.labels))
 
     def parts(self, size: int) -> Iterator[BatchPart]:
-        """Batches of at most `size` records; a unit is never split, so one larger than that is a part of its own."""
+        """Yields parts of at most `size` records; a unit is never split, so one larger than that is a part of its
+        own."""
         for indices, units in physical_slices(self.units, len(self.labels), size):
             yield BatchPart(self.features[indices], self.labels[indices], units)
 
@@ -86,14 +87,14 @@ class Batch(Protocol):
 
     @property
     def gradients(self) -> int:
-        """How many units there are: gradients to be clipped and added up."""
+        """The number of units: gradients to be clipped and added up."""
 
     def parts(self, size: int) -> Iterator[BatchPart]:
-        """As `Batch.parts`."""
+        """Yields parts as `BatchPart.parts` does."""
 
 
 def parameters_of(model: nn.Module) -> dict[str, Tensor]:
-    """The trained parameters by name, in the order of every flat vector of this package."""
+    """Returns the trained parameters by name, in the order of every flat vector of this package."""
     return {name: parameter.detach() for name, parameter in trained_of(model).items()}
 
 
@@ -106,7 +107,7 @@ def clipped_sum(
     passes: Passes | None = None,
     processes: int = 1,
 ) -> ClippedSum:
-    """Clip each unit's gradient and add them up, `physical_batch` records at a time, or as many as `passes` take.
+    """Clips each unit's gradient and adds them up, `physical_batch` records at a time, or as many as `passes` take.
 
     Each of several `processes` does so for its part of a batch; they share the rounding allowed in single precision.
 
@@ -124,7 +125,7 @@ def clipped_sum(
     The bound is that of `clipping`, plus the share `SLACK` of it: for sums in single precision, or, if all sums are in
     double precision, for the rounding of the others' gradients, which may change with the batch. Memory is that of one
     physical batch.
-    Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/pitfalls.md T10, T11.
+    Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/project/pitfalls.md T10, T11.
     """
     total = _zero(model, clipping)
     reserve, min_rows = Reserve(batch.gradients, processes), min(MIN_ROWS, physical_batch)
@@ -145,17 +146,17 @@ def clipped_sum(
         for some in [part] if size is None else part.parts(size):
             try:
                 add_clipped(model, loss, some.features, some.labels, clipping, total, reserve, source, rows)
-            except Unplanned:  # `bookkeeping.describe_plan` tells why
+            except Unplanned:  # `bookkeeping.describe_plan` says why
                 add_rows(some, rows)
     result = _build_sum(model, clipping, total)
     return replace(result, bound=result.bound * (1 + SLACK), reserve=SLACK)
 
 
 def add_sparse_units(clipped: ClippedSum, places_GU: Tensor, values_GU: Tensor, clipping: Clipping) -> ClippedSum:
-    """Add units to a sum, in place, each with a gradient that is zero but for one coordinate in each group of
+    """Adds units to a sum, in place, each with a gradient that is zero but for one coordinate in each group of
     parameters: `values_GU` (G, U) float64 at `places_GU` of the flat gradient.
 
-    Guarantees: those of `clipped_sum`, of which this is the case of such gradients: the same weights, in float64.
+    Guarantees: those of `clipped_sum`, with the same weights, in float64: this is its special case for such gradients.
     """
     total = clipped.value
     places_GU, values_GU = places_GU.to(total.device), values_GU.to(total)
@@ -168,7 +169,7 @@ def add_sparse_units(clipped: ClippedSum, places_GU: Tensor, values_GU: Tensor, 
 
 
 def _part_size(part: BatchPart, physical_batch: int, passes: Passes | None) -> int | None:
-    """How many rows a part has whose gradients are taken one by one; `None`: any number."""
+    """Returns the number of rows in a part whose gradients are taken one by one; `None`: any number."""
     if passes is None or not one_size(part.features.device):
         return None
     return size_for(passes.parts.expected, physical_batch)
@@ -177,7 +178,7 @@ def _part_size(part: BatchPart, physical_batch: int, passes: Passes | None) -> i
 def clipped_sum_of_rows(
     model: nn.Module, loss: Loss, batch: BatchPart | Batch, clipping: Clipping, physical_batch: int
 ) -> ClippedSum:
-    """As `clipped_sum`, always from the gradients of single units: the reference."""
+    """Computes `clipped_sum`, always from the gradients of single units: the reference."""
     total = _zero(model, clipping)
     for grads_UP in per_unit_gradients(model, loss, batch, physical_batch):
         _add_clipped(total, model, grads_UP.to(total.device), clipping)
@@ -187,7 +188,8 @@ def clipped_sum_of_rows(
 def find_fallbacks(
     model: nn.Module, loss: Loss, batch: BatchPart, clipping: Clipping, named_model: nn.Module
 ) -> tuple[str, ...]:
-    """The parameters that fall back to gradients of single records, and why: one line for each reason. Only shapes and
+    """Returns the parameters that fall back to gradients of single records, and why: one line for each reason. Only
+    shapes and
     types of `batch` are read; `named_model` gives the parameters their names.
     """
     if clipping.norm == "l1":
@@ -218,8 +220,8 @@ def _build_sum(model: nn.Module, clipping: Clipping, total: Tensor) -> ClippedSu
 
 
 def per_unit_gradients(model: nn.Module, loss: Loss, batch: BatchPart | Batch, physical_batch: int) -> Iterator[Tensor]:
-    """(U, P) for each physical batch in turn: the mean of the gradients of each unit's records. Where parts have one
-    size, it is `physical_batch`."""
+    """Yields (U, P) for each physical batch in turn: the mean of the gradients of each unit's records. Where parts have
+    one size, it is `physical_batch`."""
     for part in batch.parts(physical_batch):
         min_rows = physical_batch if one_size(part.features.device) else min(MIN_ROWS, physical_batch)
         yield _by_unit(model, loss, part, min_rows)
@@ -243,7 +245,7 @@ def _zero(model: nn.Module, clipping: Clipping) -> Tensor:
 
 
 def _add_clipped(total: Tensor, model: nn.Module, grads_UP: Tensor, clipping: Clipping) -> None:
-    """Clip each row and add it to `total`, in float64: in single precision a row could exceed the bound.
+    """Clips each row and adds it to `total`, in float64: in single precision a row could exceed the bound.
 
     A few rows are widened at a time, so that norms and sum are computed while the rows are in the cache.
     """
@@ -264,7 +266,7 @@ def _add_clipped(total: Tensor, model: nn.Module, grads_UP: Tensor, clipping: Cl
 
 
 def group_slices(model: nn.Module, clipping: Clipping) -> list[list[slice]]:
-    """Of each group, where its parameters lie in a flat gradient."""
+    """Returns, for each group, the slices of its parameters in a flat gradient."""
     sizes = [p.numel() for p in parameters_of(model).values()]
     if clipping.groups is None:
         return [[slice(0, sum(sizes))]]
@@ -283,14 +285,15 @@ def _norms_of_parts(rows_UP: Tensor, parts: list[slice], order: int) -> Tensor:
 
 
 def count_of(units: Tensor | None, records: int) -> int:
-    """The number of units among `records` records; `units` (N,) numbers the unit of each, None: each is its own."""
+    """Returns the number of units among `records` records; `units` (N,) numbers the unit of each, None: each is its
+    own."""
     if units is None:
         return records
     return int(units.max()) + 1 if len(units) else 0
 
 
 def physical_slices(units: Tensor | None, count: int, size: int) -> Iterator[tuple[slice, Tensor | None]]:
-    """Slices of at most `size` of `count` records, each with its units renumbered from 0; no unit is split."""
+    """Yields slices of at most `size` of `count` records, each with its units renumbered from 0; no unit is split."""
     if not count:
         return
     if units is None:
@@ -307,7 +310,7 @@ def physical_slices(units: Tensor | None, count: int, size: int) -> Iterator[tup
 
 
 def mean_by_unit(grads_NP: Tensor, units: Tensor) -> Tensor:
-    """(U, P): the mean of the rows of each unit."""
+    """Returns (U, P): the mean of the rows of each unit."""
     counts_U = torch.bincount(units)
     sums_UP = grads_NP.new_zeros(len(counts_U), grads_NP.shape[1]).index_add_(0, units, grads_NP)
     return sums_UP / counts_U[:, None]

@@ -1,4 +1,4 @@
-"""What clipping is: from the norms of a unit's gradient to the weight it has in the sum.
+"""Clipping: from the norms of a unit's gradient to its weight in the sum.
 
 Legend: G groups of parameters, N units.
 """
@@ -22,7 +22,7 @@ Norm = Literal["l1", "l2"]
 @final
 @dataclass(frozen=True, slots=True)
 class Clipping:
-    """How far a unit's gradient may reach: `thresholds[g]` for the parameters of group g.
+    """The bounds on a unit's gradient: `thresholds[g]` for the parameters of group g.
 
     `groups`: the group of each trained parameter, in the model's order; `None`: all of them are one.
     `stability`: γ of automatic clipping, which scales every gradient to threshold × ‖g‖ / (‖g‖ + γ); `None`: a gradient
@@ -45,11 +45,11 @@ class Clipping:
 
     @staticmethod
     def flat(threshold: float, norm: Norm = "l2") -> Clipping:
-        """One threshold for all parameters."""
+        """Returns one threshold for all parameters."""
         return Clipping((threshold,), norm=norm)
 
     def weights(self, norms_GN: Tensor) -> Tensor:
-        """(G, N) float64: what a unit's gradient is multiplied by, given norms that are no smaller than the real ones.
+        """Returns (G, N) float64: the factor of a unit's gradient, given norms that are no smaller than the real ones.
 
         A unit with a norm that is not finite has weight zero in every group.
         """
@@ -66,15 +66,17 @@ class Clipping:
         return torch.where(torch.isfinite(norms_GN).all(0), weights_GN, 0.0)
 
     def bits(self, norms_GN: Tensor) -> Tensor:
-        """The coordinate that `counted` adds: (1,) float64."""
+        """Returns the coordinate that `counted` adds: (1,) float64."""
         within_N = norms_GN[0] <= self.thresholds[0]  # not so for NaN
         return (within_N.double() - 0.5).sum()[None]
 
     def bounds(self, parameters: Sequence[Tensor]) -> float | Tensor:
-        """Scales s, a number or one for each coordinate of the sum: one unit moves sum / s by at most 1 in `norm`.
+        """Returns scales s, a number or one for each coordinate of the sum: one unit moves sum / s by at most 1 in
+        `norm`.
 
-        The scale of a group is its threshold over its share. Where none are given, each has the same: the scale is the
-        threshold times the root of how many groups there are (`l1`: times their number).
+        The scale of a group is its threshold over its share. Without given shares all groups have the same one: the
+        scale is
+        the threshold times the root of the number of groups (`l1`: times their number).
 
         Raises:
             ValueError: the shares are not of these groups, their squares don't add up to 1, or the norm is not L2; or
@@ -103,7 +105,7 @@ class Clipping:
 
 
 def layer_numbers(model: nn.Module) -> tuple[int, ...]:
-    """The layer of each trained parameter, numbered from 0: parameters of one module are one layer."""
+    """Returns the layer of each trained parameter, numbered from 0: parameters of one module are one layer."""
     owners = [name.rpartition(".")[0] for name, p in model.named_parameters() if p.requires_grad]
     numbers = {owner: number for number, owner in enumerate(dict.fromkeys(owners))}
     return tuple(numbers[owner] for owner in owners)
@@ -116,6 +118,6 @@ def _coordinate_scales(parameters: Sequence[Tensor], scales: Sequence[float], mo
 
 @lru_cache(maxsize=1)
 def _scales(sizes: tuple[int, ...], scales: tuple[float, ...], more: tuple[float, ...], device: torch.device) -> Tensor:
-    """Made where the sum is, and kept while the scales hold: nobody may write to it."""
+    """Makes the scales on the sum's device and keeps them for further calls: the result must not be written to."""
     parts = [torch.full((n,), s, dtype=torch.float64, device=device) for n, s in zip(sizes, scales, strict=True)]
     return torch.cat([*parts, torch.tensor(more, dtype=torch.float64, device=device)])

@@ -68,7 +68,7 @@ def compiled_program(
     compiler: Compiler,
     block_size: int,
 ) -> Program:
-    """The program for as many records like these, of which only shapes and types are looked at.
+    """Returns the program for this many records like these; only their shapes and types are looked at.
 
     `block_size`: how many records are added up in single precision, if the sums are compiled too.
 
@@ -135,7 +135,7 @@ def _compile_sums(
     compiler: Compiler,
     block_size: int,
 ) -> SumPrograms | None:
-    """Norms and sums as programs, where they are made of no more numbers than the layers keep: gradients of single
+    """Compiles norms and sums, where they are made of no more numbers than the layers keep. Gradients of single
     records, and their parts, are better taken while they are in the cache."""
     device = features.device
 
@@ -168,7 +168,7 @@ def _compile_sums(
 
 
 def _undropped(node: torch.fx.Node) -> bool:
-    """Attention, which could draw, and does not."""
+    """Returns True for attention that could draw random numbers, and does not."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     for place, argument in enumerate(node.target._schema.arguments):
@@ -185,7 +185,7 @@ def _line(error: Exception) -> str:
 
 
 def _lift_tensors(graph: GraphModule, model: nn.Module) -> list[tuple[dict[str, Any], str]]:
-    """Make the model's parameters and buffers the first inputs of the graph, in the order that is answered.
+    """Makes the model's parameters and buffers the first inputs of the graph, in the order that is returned.
 
     Raises:
         Uncompiled: the graph draws random numbers, reads other tensors, or is too long.
@@ -257,17 +257,18 @@ class Passes:
         self._compiler, self._say, self._min_seconds = compiler, say, min_seconds
         self._hindrance, self._processes, self._owner = hindrance, processes, owner or model
         self.parts = Parts(model, loss, expected_batch, mixed=bool(hindrance))
-        """Their sizes, where nothing is compiled."""
+        """The sizes of parts, where nothing is compiled."""
         self._program: Program | None = None
         self._key: object = None
         self._begun = False
         self.max_rows = sys.maxsize
-        """How many rows the program takes."""
+        """The largest number of rows that the program takes."""
         self.remark = ""
-        """Whether passes are compiled, and if not, why; empty before the first records came."""
+        """Says that passes are compiled, or why not; empty before the first records have come."""
 
     def find_source(self, features: Tensor, labels: Tensor, max_rows: int) -> Program | None:
-        """Who answers the terms of such records in the place of the eager engine, so many at a time; `None`: nobody.
+        """Returns the program that computes the terms of such records instead of the eager engine; `None`: there is
+        none.
 
         `max_rows`: how many rows may go through the model at once; a record has one for each of its labels.
 
@@ -284,7 +285,7 @@ class Passes:
         return self._program if key == self._key else None
 
     def choose_source(self, features: Tensor, labels: Tensor, max_rows: int) -> tuple[Program | None, int | None]:
-        """As `find_source`, and how many of such records there are in each part; `None`: any number."""
+        """Returns `find_source`, and the number of such records in each part; `None`: any number."""
         if (program := self.find_source(features, labels, max_rows)) is not None:
             return program, program.size
         size = self.parts.size(features, labels, max_rows)
@@ -309,7 +310,7 @@ class Passes:
             self._say(self.remark)
 
     def _find_program(self, features: Tensor, labels: Tensor, max_rows: int) -> Program:
-        """The program that was compiled for the same run before, or a new one."""
+        """Returns the program that was compiled for the same run before, or a new one."""
         if self._mode is not True:
             return self._compiled(features, labels, max_rows)
         layers = tuple(type(layer) for layer in self._model.modules())

@@ -26,13 +26,13 @@ from dprecipe.training.engine.strategies import Weights
 TOLERANCE = 1e-4
 """Relative error of a program's norms and sums on synthetic records: above single precision's, below a wrong one's."""
 CLIP_ALL, CLIP_NONE = 1e-6, 1e6
-"""Clip norms, below those of gradients and above."""
+"""Two clip norms: one below those of gradients, one above."""
 
 
 def measure_seconds(
     model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, source: GradientSource | None
 ) -> float:
-    """How long a clipped sum of these records takes, after one that warms up."""
+    """Measures the seconds that a clipped sum of these records takes, after one sum as a warm-up."""
     elapsed = math.inf
     for _ in range(2):
         start = time.perf_counter()
@@ -43,7 +43,7 @@ def measure_seconds(
 
 @in_full_precision()
 def check_equal(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, program: Program) -> None:
-    """Compare a program's sums with those of the eager engine, on these synthetic records.
+    """Compares a program's sums with those of the eager engine, on these synthetic records.
 
     Sums of gradients that are all clipped show wrong norms; unclipped ones show wrong gradients. Fewer records, padded
     to the size of the program, must give the sum that they give without padding. A record of NaN must not change
@@ -87,7 +87,7 @@ def check_equal(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, 
 def _check_sums(
     sum_programs: SumPrograms, program: Program, model: nn.Module, loss: Loss, features: Tensor, labels: Tensor
 ) -> None:
-    """Compare norms and sums of a pass's outputs with those of the same outputs in double precision.
+    """Compares norms and sums of a pass's outputs with those of the same outputs in double precision.
 
     No norm may be smaller by more than `ROUNDING` covers, and no sum may differ by more than is reserved, even beside a
     record of NaN, which has weight zero.
@@ -119,7 +119,7 @@ def _check_sums(
 
 
 def _relative_difference(expected: Tensor, result: Tensor, cancelled: float) -> float:
-    """The largest difference beyond `cancelled`, relative to the largest number; infinite if one is NaN."""
+    """Returns the largest difference beyond `cancelled`, relative to the largest number; infinite if one is NaN."""
     beyond = float((expected - result).abs().max()) - cancelled
     if not beyond > 0:
         return 0.0 if beyond <= 0 else math.inf

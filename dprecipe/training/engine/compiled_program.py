@@ -22,23 +22,24 @@ from dprecipe.training.engine.terms import Rows
 
 
 class Uncompiled(Exception):
-    """There is no program; the message says why."""
+    """Raised where there is no program; the message says why."""
 
 
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class StoredCall:
-    """One call of a layer whose terms are made from its inputs and gradients, and where in the answers these are."""
+    """One call of a layer whose terms are made from its inputs and gradients, and the places of these in the
+    answers."""
 
     call: Call
-    """As it was traced, without its tensors, and with those parameters only."""
+    """The call as it was traced, without its tensors, and with those parameters only."""
     leaves: tuple[Any, ...]
-    """Its arguments; of each tensor, its place in the answers."""
+    """The arguments of the call; for each tensor, its place in the answers."""
     spec: pytree.TreeSpec
     gradients: tuple[int | None, ...]
 
     def restored(self, answers: Sequence[Tensor], count: int) -> Call:
-        """The call, of the first `count` records."""
+        """Returns the call for the first `count` records."""
         dims = iter(self.call.places.inputs)
         leaves = [
             _first(answers[leaf.index], next(dims), count) if isinstance(leaf, AnswerIndex) else leaf
@@ -64,24 +65,24 @@ class Program:
     size: int
     compute: Callable[..., Sequence[Tensor]]
     tensor_places: tuple[tuple[dict[str, Any], str], ...]
-    """Where its parameters and buffers are found: they may be other tensors by the next step."""
+    """The places of its parameters and buffers in the model: they may be other tensors by the next step."""
     rows: tuple[tuple[str, int], ...]
     stored_calls: tuple[StoredCall, ...]
     names: dict[int, str]
     sum_programs: SumPrograms | None = None
 
     def answers(self, features: Tensor, labels: Tensor) -> Sequence[Tensor]:
-        """What the layers keep, of records that are filled up to `size`."""
+        """Returns the tensors that the layers keep, for records padded to `size`."""
         parameters = [tensors[name].detach() for tensors, name in self.tensor_places]
         with torch.no_grad():
             return self.compute(*parameters, pad_records(features, self.size), pad_records(labels, self.size))
 
     def find_terms(self, features: Tensor, labels: Tensor) -> CallTerms:
-        """Terms by the names of parameters, as `backward.find_terms` has them, of at most `size` records."""
+        """Returns terms by the names of parameters, as `backward.find_terms` does, for at most `size` records."""
         return self.terms(self.answers(features, labels), len(labels))
 
     def terms(self, answers: Sequence[Tensor], count: int) -> CallTerms:
-        """Those of the first `count` records."""
+        """Returns the terms of the first `count` records."""
         results: CallTerms = [[(name, Rows(answers[place][:count]))] for name, place in self.rows]
         for stored in self.stored_calls:
             call = stored.restored(answers, count)
@@ -98,7 +99,8 @@ class Program:
         *,
         fresh: bool,
     ) -> bool:
-        """As `shares.GradientSource` has it; norms and sums are compiled as well, where they are `sum_programs`."""
+        """Implements `shares.GradientSource.add`; norms and sums are compiled as well, where there are
+        `sum_programs`."""
         count, sum_programs = len(labels), self.sum_programs
         if sum_programs is None or len(clipping.thresholds) > 1:
             return False
@@ -122,20 +124,21 @@ class Program:
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class SumPrograms:
-    """From what the layers keep to norms, and from that and weights to sums.
+    """Two programs: from what the layers keep to norms, and from the same and weights to sums.
 
-    These are two programs, so that both are of the same numbers in memory: of one, a compiler could make numbers for
-    the norms and make them anew, rounded otherwise, for the sums. A compiled root in single precision may be off by two
+    There are two, so that both read the same numbers from memory. In a single program a compiler could make numbers for
+    the norms and make them again, rounded differently, for the sums. A compiled root in single precision may be off by
+    two
     units of the last place; that is less than `bookkeeping.ROUNDING`.
     """
 
     norms: Callable[..., Sequence[Tensor]]
     sums: Callable[..., Sequence[Tensor]]
     block_size: int
-    """How many records are added up in single precision."""
+    """The number of records that are added up in single precision."""
     slices: tuple[slice, ...]
     shares: Callable[[Sequence[Tensor]], list[Share]]
-    """What the two programs were made of."""
+    """The function that the two programs were made from."""
 
 
 def _first(tensor: Tensor, dim: Dim, count: int) -> Tensor:

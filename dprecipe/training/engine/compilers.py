@@ -1,4 +1,4 @@
-"""What compiles graphs and functions for a device, and what it needs."""
+"""Compilers of graphs and functions for a device, and what they need."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from torch.fx import GraphModule
 
 
 def find_compiler(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
-    """Compile for shapes as they are. On a CPU the layouts stay those of eager torch: its compiler's own answer wrong
-    gradients for a convolution under a pool (torch 2.13). On a GPU convolutions in bfloat16 gain by another one."""
+    """Compiles for shapes as they are. On a CPU the layouts stay those of eager torch: layouts of the compiler's choice
+    give wrong gradients for a convolution under a pool (torch 2.13). On a GPU convolutions in bfloat16 are faster in
+    another layout."""
     import torch._inductor
 
     keep_programs()
@@ -27,14 +28,14 @@ def find_compiler(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
 
 
 def keep_programs() -> None:
-    """Let torch keep what it compiles in the user's own folder: its own is where others may write."""
+    """Lets torch keep what it compiles in the user's own folder: others may write to its default one."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dprecipe" / "inductor"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))
 
 
 def find_missing(device: torch.device) -> str | None:
-    """What the compiler lacks on this machine, in words."""
+    """Says what the compiler lacks on this machine; None if it lacks nothing."""
     if device.type == "cpu":
         named = os.environ.get("CXX")
         known = any(shutil.which(name) for name in ([named] if named else ["g++", "clang++", "c++", "cl"]))

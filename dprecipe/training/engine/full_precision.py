@@ -22,7 +22,7 @@ PLACES = (
     *(("cuda", operation) for operation in ("all", "matmul", "conv", "rnn")),
     *(("mkldnn", operation) for operation in ("all", "matmul", "conv", "rnn")),
 )
-"""Where torch keeps a precision, from 2.9 on. Each takes that of the one above it while it has none of its own."""
+"""The places where torch keeps a precision, from 2.9 on. A place without its own takes that of the one above it."""
 TERMS = 8
 """Products that are added to one number: few, so that single precision rounds their sum by less than 2^-21 of it."""
 
@@ -32,8 +32,8 @@ _tensor_cores = ContextVar("tensor cores before norms", default=False)
 
 @contextmanager
 def in_run_precision() -> Iterator[None]:
-    """`in_full_precision`, as runs have it: a GPU may use its tensor cores `before_norms`. Checks that compare two
-    computations of the same quantity are made without."""
+    """Sets `in_full_precision`, as runs have it: a GPU may use its tensor cores `before_norms`. Checks that compare two
+    computations of the same quantity do not use it."""
     with in_full_precision():
         token = _tensor_cores.set(True)
         try:
@@ -63,12 +63,12 @@ def before_norms(device: torch.device) -> Iterator[None]:
 
 
 def has_tensor_cores(device: torch.device) -> bool:
-    """Return True for devices on which torch can round to TF32, and has a setting for it."""
+    """Returns True for devices on which torch can round to TF32, and has a setting for it."""
     return device.type == "cuda" and hasattr(torch._C, "_set_fp32_precision_setter")
 
 
 def set_cuda_precision(precision: str) -> None:
-    """Set the precision of products and convolutions on CUDA, "tf32" or "ieee"; torch's other settings stay."""
+    """Sets the precision of products and convolutions on CUDA, "tf32" or "ieee"; torch's other settings stay."""
     put: Any = torch._C._set_fp32_precision_setter
     for operation in ("matmul", "conv"):
         put("cuda", operation, precision)
@@ -79,8 +79,8 @@ def in_full_precision() -> Iterator[None]:
     """Inside, single precision is not rounded to fewer bits, and cuDNN chooses no algorithm by time.
 
     Whatever was set, by the older interface of torch (`allow_tf32`, `set_float32_matmul_precision`), by the newer
-    (`fp32_precision`) or by a mixture, is the same afterwards. Libraries that are told otherwise by the environment do
-    as they are told: `largest_error` measures what they do.
+    (`fp32_precision`) or by a mixture, is the same afterwards. Libraries that the environment sets otherwise follow the
+    environment: `largest_error` measures what they do.
     """
     cudnn: Any = torch.backends.cudnn
     benchmark, restore = cudnn.benchmark, _full()
@@ -95,13 +95,13 @@ def in_full_precision() -> Iterator[None]:
 
 
 def _full() -> Callable[[], None]:
-    """Set both interfaces; what undoes it."""
+    """Sets both interfaces, and returns the function that undoes it."""
     cudnn: Any = torch.backends.cudnn
     get = getattr(torch._C, "_get_fp32_precision_getter", None)
     put: Any = getattr(torch._C, "_set_fp32_precision_setter", None)
     precisions: list[str] = []
     if get is not None:
-        for place in PLACES:  # those above first: without theirs, each tells its own
+        for place in PLACES:  # those above first: without theirs, each reports its own
             precisions.append(get(*place))
             put(*place, "none")
     products = torch.get_float32_matmul_precision()
@@ -122,7 +122,7 @@ def _full() -> Callable[[], None]:
 
 
 def _convolutions_allowed(put: Any) -> bool:
-    """What the older interface has for convolutions, which it tells only while the newer has the same."""
+    """Returns the older interface's setting for convolutions, which can be read only while the newer one agrees."""
     cudnn: Any = torch.backends.cudnn
     if put is not None:
         put("cuda", "conv", "tf32")
@@ -134,7 +134,7 @@ def _convolutions_allowed(put: Any) -> bool:
 
 
 def largest_error(device: torch.device) -> float:
-    """The largest relative error of products of matrices, of batches of them, and of convolutions on a device.
+    """Measures the largest relative error of products of matrices, of batches of them, and of convolutions on a device.
 
     The factors are 1 + 2^-12, which TF32 rounds to 1, and numbers of 24 bits; a number is the sum of `TERMS` products
     or one more, whatever the shape. Convolutions have a stride of 2: of others there are algorithms that transform

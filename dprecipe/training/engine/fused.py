@@ -1,4 +1,4 @@
-"""Chains of operations on large tensors as one kernel of a GPU: what is between them is then never in memory."""
+"""Chains of operations on large tensors as one GPU kernel: intermediate values are then never in memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from dprecipe.training.engine.compilers import find_missing, keep_programs
 from dprecipe.training.engine.sizes import is_out_of_memory, one_size
 
 MIN_NUMBERS = 1 << 24
-"""Of fewer, kernels take longer to start, and a program longer to make, than is gained."""
+"""The smallest tensor that is worth a program: below this, starting kernels and making the program cost more than they
+gain."""
 CLOSE = 2.0**-20
-"""How far a program's results may be from those of single operations, relative to the largest."""
+"""The allowed difference of a program's results from those of single operations, relative to the largest."""
 ROUNDS = 3
 
 
@@ -24,10 +25,11 @@ ROUNDS = 3
 class Fused:
     """A function of tensors that is compiled where that is faster; elsewhere it is called as it is.
 
-    The first call on a GPU with a large first tensor decides, which is that of a plan on synthetic records, before
+    The first call on a GPU with a large first tensor decides. It is made by a plan on synthetic records, before
     anything is spent: a program is made, its results are compared with the function's, and both are timed. Without a
     compiler, with other results, or with no gain the function stays as it is. A program that fails later is not called
-    again: torch makes one for each kind of shapes, and only so many. The function must have bounds that hold in
+    again: torch makes one for each kind of shapes, and only a limited number. The function must have bounds that hold
+    in
     whatever order a compiler adds and whatever it fuses; its first argument is a tensor.
     """
 
@@ -55,14 +57,14 @@ class Fused:
 
 
 def _is_traced(tensor: Tensor) -> bool:
-    """Answer whether operations are recorded, by a type of tensors or by a mode: a compiler does so itself."""
+    """Returns True if operations are recorded, by a type of tensors or by a mode: a compiler does so itself."""
     return type(tensor) is not Tensor or bool(torch._C._len_torch_dispatch_stack()) or torch.compiler.is_compiling()
 
 
 def find_program(
     function: Callable[..., Tensor], fusible: Callable[..., Tensor], first: Tensor, *more: Tensor | float
 ) -> Callable[..., Tensor] | None:
-    """A faster program of the function, for tensors of any size; None if there is none."""
+    """Returns a faster program of the function, for tensors of any size; None if there is none."""
     if find_missing(first.device):
         return None
     keep_programs()

@@ -29,8 +29,8 @@ from dprecipe.training.engine.terms import Products, Term
 def gradient_rows(
     model: nn.Module, loss: Loss, batch: BatchPart | Batch, physical_batch: int, at_once: int
 ) -> Iterator[Tensor]:
-    """(R, P), of at most `at_once` units, in turn: the mean of the gradients of each unit's records. Where units have
-    several records, or the model has no plan, all units of a physical batch come at once.
+    """Yields (R, P), for at most `at_once` units, in turn: the mean of the gradients of each unit's records. Where
+    units have several records, or the model has no plan, all units of a physical batch come at once.
 
     Each result may be overwritten by the next.
 
@@ -66,7 +66,7 @@ class _PassGradients:
         least = physical_batch if one_size(self._device) else min(MIN_ROWS, physical_batch)
         size = math.ceil(least / labels[0].numel())
         self.padded = max(size, self._count)
-        """Records of the pass."""
+        """The number of records in the pass."""
         calls = find_terms(model, loss, pad_records(features, size), pad_records(labels, size), plan)
         self._by_name = collect_terms(calls, self.padded, self._device, plan.storable)
         self._places = {name: place for name, (place, _) in places_of(model, None).items()}
@@ -75,8 +75,8 @@ class _PassGradients:
         self._size = sum(p.numel() for p in trained)
 
     def rows(self, at_once: int) -> Iterator[Tensor]:
-        """(R, P) of at most `at_once` records, in turn; each overwrites the one before."""
-        # Where parts have one size so have products, whatever part of them is padding.
+        """Yields (R, P) for at most `at_once` records, in turn; each overwrites the one before."""
+        # Where parts have one size, products have one too, whatever share of them is padding.
         end = self.padded if one_size(self._device) else self._count
         # Parameters that no loss depends on keep their zeros.
         rows_RP = torch.zeros(min(at_once, end), self._size, dtype=self._dtype, device=self._device)
@@ -91,7 +91,7 @@ class _PassGradients:
 
 
 def _write(terms: list[Term], part: slice, into_RP: Tensor) -> None:
-    """The sum of one parameter's terms, in its own order."""
+    """Writes the sum of one parameter's terms, in its own order."""
     first, *more = terms
     if isinstance(first, Products) and first.of_vectors:
         left, right = (vectors[part] for vectors in first.vectors())

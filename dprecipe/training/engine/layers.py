@@ -27,7 +27,7 @@ NamedTerms = Iterator[tuple[str, Term]]
 
 
 def layer_terms(call: Call) -> NamedTerms:
-    """The terms of one call, for each of its trained parameters; none if its output does not affect the loss.
+    """Yields the terms of one call, for each of its trained parameters; none if its output does not affect the loss.
 
     Raises:
         Unplanned: the layer is called in a way that has no terms.
@@ -39,7 +39,7 @@ def layer_terms(call: Call) -> NamedTerms:
 
 
 def _plain(call: Call) -> bool:
-    """Whether the layer's settings and this call are among those that this module implements."""
+    """Returns True if this module implements the layer's settings and this call."""
     layer = call.layer
     if call.kind in (nn.Linear, TransposedLinear):
         return True
@@ -47,7 +47,7 @@ def _plain(call: Call) -> bool:
         return layer.max_norm is None and not layer.scale_grad_by_freq and not layer.sparse
     if isinstance(layer, StandardisedConv2d) and layer.groups > 1:
         return False
-    # Of images and channels, the records come first.
+    # In images and channels, the records come first.
     place = call.places.inputs[0]
     if isinstance(layer, nn.modules.conv._ConvNd):
         return place is not None and place[0] == 0 and call.tensors()[0].dim() == layer.weight.dim()
@@ -90,7 +90,7 @@ def _convolution(call: Call) -> NamedTerms:
 
 
 def _rows_of(call: Call) -> tuple[Tensor, Tensor, int]:
-    """Input, gradient, and how many consecutive rows of both belong to each record."""
+    """Returns input, gradient, and the number of consecutive rows of both that belong to each record."""
     place = call.places.inputs[0]
     inputs, gradient = call.input().detach(), cast(Tensor, call.gradient())
     if place is None or place[1] == 1:
@@ -104,7 +104,7 @@ def _of_windows(
     window, channels = layer.kernel_size, layer.in_channels // layer.groups
 
     def order(values: Tensor) -> Tensor:
-        """From (O, window, C) to (O, C, window)."""
+        """Reorders (O, window, C) to (O, C, window)."""
         split = torch.unflatten(values, -1, (layer.out_channels, *window, channels))
         return split.movedim(-1, values.dim()).flatten(values.dim() - 1)
 
@@ -145,7 +145,8 @@ def _next_tokens(call: Call) -> NamedTerms:
 
 
 def _scale(normalised: Callable[[Any, Tensor], Tensor], dim: Callable[[Any], int]) -> Callable[[Call], NamedTerms]:
-    """Terms of layers that scale and shift normalised values; `dim` is the number of trailing dimensions that the scale
+    """Makes terms of layers that scale and shift normalised values; `dim` is the number of trailing dimensions that the
+    scale
     has, or 0 if it has one number per channel."""
 
     def terms(call: Call) -> NamedTerms:

@@ -18,7 +18,8 @@ TINY = 2.0**-125
 
 
 def _row_squares(rows_RP: Tensor, block: int = BLOCK) -> Tensor:
-    """(R,) float64: squared norms, rounded up where they were added in single precision, `block` numbers at a time.
+    """Returns (R,) float64: squared norms, rounded up where they were added in single precision, `block` numbers at a
+    time.
 
     Non-finite if a number is non-finite or larger than 2^60: such a gradient is treated as non-finite.
     """

@@ -15,12 +15,13 @@ from dprecipe.training.engine.taps import Unplanned, trained_of
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 MIXED = 32
-"""Units of a part where they are of several shapes, each of which has parts of its own."""
+"""The number of units in a part where they have several shapes, each of which has its own parts."""
 
 
 @final
 class Parts:
-    """How many records go through the model at once, for each shape of theirs: made once, from public numbers."""
+    """The number of records that go through the model at once, for each of their shapes: fixed once, from public
+    numbers."""
 
     def __init__(self, model: nn.Module, loss: Loss, expected: float, *, mixed: bool = False) -> None:
         """`expected`: records of a batch of this process; `mixed`: they are of several shapes."""
@@ -29,7 +30,8 @@ class Parts:
         self._sizes: dict[Any, int] = {}
 
     def size(self, features: Tensor, labels: Tensor, max_records: int) -> int | None:
-        """The size for records like these, if at most `max_records` rows may go through the model at once; a record has
+        """Returns the size for records like these, if at most `max_records` rows may go through the model at once; a
+        record has
         one row for each of its labels. `None`: parts may be of any size.
         """
         if not one_size(features.device) or not len(labels):
@@ -40,7 +42,8 @@ class Parts:
         return self._sizes[key]
 
     def block_size(self, count: int) -> int:
-        """The median, over parts of `count` records, of how many may be added up in single precision (`Reserve`)."""
+        """Returns the median, over parts of `count` records, of how many may be added up in single precision
+        (`Reserve`)."""
         reserve, parts = Reserve(math.ceil(self.expected)), max(1, math.ceil(self.expected / count))
         return sorted(reserve.take_block(count) for _ in range(parts))[parts // 2]
 

@@ -24,7 +24,7 @@ CANCELLATION = 3e-5
 
 @in_full_precision()
 def check_plan(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> None:
-    """Hold norms and a weighted sum against plain backpropagation, with the same draws.
+    """Compares norms and a weighted sum with those of plain backpropagation, with the same draws.
 
     Raises:
         Unplanned: they are not equal.
@@ -34,9 +34,9 @@ def check_plan(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, p
     weights_N = 0.5 ** torch.arange(count, dtype=torch.float64, device=features.device)
     with preserve_generators(features.device):
         shares = shares_of(model, loss, features, labels, plan)
-    # From the same seed, of whichever generator layers draw from: that of a GPU is another than the CPU's.
+    # From the same seed, for whichever generator the layers draw from: a GPU's is not the CPU's.
     with preserve_generators(features.device), torch.enable_grad(), copy_buffers(layers_of(model)):
-        # In the same order of memory: else a maximum that is nearly another's may be another's.
+        # In the same memory order: otherwise, where two values nearly tie, a maximum may pick the other one.
         losses = loss(model(channels_last(features) if plan.channels_last else features), labels)
     rows: list[tuple[Tensor | None, ...]] = []
     for n in range(count):

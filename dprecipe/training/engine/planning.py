@@ -1,4 +1,4 @@
-"""How a model's layers are called, and which strategies are the fastest: determined once, on synthetic records.
+"""Plans of how a model's layers are called, and with which strategies: made once, on synthetic records.
 
 The result is compared with plain backpropagation on the same records. A model without a plan, or with a plan that is
 not equal, raises `Unplanned` with the reason. The plan does not depend on any private record.
@@ -30,9 +30,9 @@ TRACED = (3, 5)
 TIMED = 16
 """Records of the pass in which strategies are timed."""
 MORE = 1.2
-"""On a CPU channels last gain more by more records than are timed: they may take so many times as long."""
+"""On a CPU, channels last gain more with more records than are timed: they may take this many times as long."""
 MIN_PART = 8
-"""At least this many records are taken at a time, whether there is room for their rows or not."""
+"""At least this many records are taken at a time, whether their rows fit into memory or not."""
 _PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Any, GradientPlan | str]] = weakref.WeakKeyDictionary()
 _STORES: weakref.WeakKeyDictionary[nn.Module, dict[str, GradientStore]] = weakref.WeakKeyDictionary()
 
@@ -40,13 +40,13 @@ _STORES: weakref.WeakKeyDictionary[nn.Module, dict[str, GradientStore]] = weakre
 def plan_of(
     model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, expected_records: int = TIMED, sums: int = 0
 ) -> GradientPlan:
-    """The plan for records like these, of which only shapes and types are looked at; made once.
+    """Returns the plan for records like these; only their shapes and types are looked at. It is made once.
 
     `expected_records`: how many will go through the model at once; `sums`: how many are added up in single precision.
 
     Raises:
         Unplanned: there is none.
-        torch.OutOfMemoryError: not even synthetic records had room; nothing is remembered.
+        torch.OutOfMemoryError: not even synthetic records fit into memory; nothing is remembered.
     """
     state = [
         (id(layer), layer.training, *[p is not None and p.requires_grad for p in layer._parameters.values()])
@@ -70,7 +70,7 @@ def plan_of(
 
 
 def forget_plans(model: nn.Module) -> None:
-    """Let the next plan be made anew: for another number of records, or for other memory."""
+    """Forgets the plan, so that the next one is made again: for another number of records, or for other memory."""
     _PLANS.pop(model, None)
     _STORES.pop(model, None)
 
@@ -105,20 +105,22 @@ def _build_plan(
 
 
 def _timing_count(device: torch.device, storable: int, expected_records: int) -> int:
-    """How many records to time the strategies with, where the gradients of so many can be held. On a GPU as many as
-    will go through the model, added up as in a run: a few would measure how long it takes to start anything there."""
+    """Returns the number of records to time the strategies with, at most as many as have their gradients in memory. On
+    a GPU it is as many as will go through the model, added up as in a run: a few would measure how long it takes to
+    start anything there."""
     return min(expected_records, max(MIN_PART, storable)) if one_size(device) else min(TIMED, max(2, storable))
 
 
 def _largest_part(storable: int, device: torch.device) -> int:
-    """How many records to take at a time, where the rows of so many may be kept. On a CPU a power of two: of most
-    batches nothing is then left for a part that has to be filled up."""
+    """Returns the number of records to take at a time, at most as many as have their rows kept. On a CPU it is a power
+    of two: most batches then leave nothing for a part that has to be padded."""
     most = max(MIN_PART, storable)
     return most if one_size(device) else 1 << (most.bit_length() - 1)
 
 
 def _faster_last(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> bool:
-    """Whether pass and norms take less time with channels last; so on a CPU where torch has to be deterministic."""
+    """Returns True if pass and norms take less time with channels last; also on a CPU where torch has to be
+    deterministic."""
     if torch.are_deterministic_algorithms_enabled():
         return features.device.type == "cpu"
     times = {False: math.inf, True: math.inf}

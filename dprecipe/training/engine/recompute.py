@@ -1,6 +1,6 @@
-"""Blocks of a model whose inner values are computed again in the backward pass, in place of being stored.
+"""Blocks of a model whose inner values are computed again in the backward pass, instead of being stored.
 
-Of each block only the inputs are stored. What a record's gradient is does not change, and so nothing about privacy.
+Only the inputs of each block are stored. The gradient of a record does not change, and so nothing changes for privacy.
 
 Source: T. Chen, B. Xu, C. Zhang, C. Guestrin, "Training Deep Nets with Sublinear Memory Cost", 2016.
 """
@@ -39,7 +39,7 @@ class Recompute(nn.Module):
 def run_block(
     block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], anchor: Tensor, differentiate: Differentiate
 ) -> Tensor:
-    """The output of a block, whose backward pass computes the block again, in `differentiate`.
+    """Returns the output of a block, whose backward pass computes the block again, in `differentiate`.
 
     `anchor`: a number that needs a gradient, so that the output does.
     """

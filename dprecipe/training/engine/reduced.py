@@ -12,17 +12,17 @@ import torch
 from torch import Tensor, nn
 
 HALF = 0.05
-"""Relative error of a gradient in bfloat16, by other ways to compute the same: eight bits, and sums of such."""
+"""Relative error of a gradient in bfloat16, between two ways to compute it: eight bits, and sums of such numbers."""
 
 
 def gradient_tolerance(model: nn.Module, single: float) -> float:
-    """The relative error by which gradients may differ where they are equal: `single`, or `HALF` if it is reduced."""
+    """Returns the relative error by which equal gradients may differ: `single`, or `HALF` if the model is reduced."""
     return HALF if any(isinstance(layer, Reduced) for layer in model.modules()) else single
 
 
 @final
 class Reduced(nn.Module):
-    """`model`, with its parameters, in mixed precision: what torch's autocast takes to bfloat16, is."""
+    """`model`, with its parameters, in mixed precision: whatever torch's autocast takes to bfloat16 is in bfloat16."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

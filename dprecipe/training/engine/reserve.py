@@ -1,4 +1,5 @@
-"""How many records may be added up in single precision, so that a clipped sum stays within `SLACK` of its bound."""
+"""The number of records that may be added up in single precision, so that a clipped sum stays within `SLACK` of its
+bound."""
 
 from __future__ import annotations
 
@@ -10,18 +11,18 @@ SLACK = 9 * 2.0**-12
 MIN_BLOCK = 16
 """Sums of fewer records gain nothing by single precision."""
 BLOCKS = 4
-"""Sums of so many blocks of records may be added up in single precision too."""
+"""Sums of this many blocks of records may be added up in single precision too."""
 
 
 @final
 class Reserve:
-    """How many records may be added up in single precision, so that a batch stays within `SLACK`.
+    """The number of records that may be added up in single precision, so that a batch stays within `SLACK`.
 
     Let c records be added up in any order, and u = 2^-24. A partial sum of k of them is at most k C long, and is
     rounded by u of itself: less than c²/2 · u C for all of them. A weight, a weighted number and a product are rounded
     too: 3 c u C. The sums of m = `BLOCKS` blocks may be added up as well: m/2 u C for each record. So a batch of n
     records is off by less than n (c/2 + m/2 + 3) u C, and two neighbouring batches by less than n (c + m + 6) u C in
-    all. The amount that is counted, (n + 1)(c + m + 8) u C, leaves room for the additional record, and for partial sums
+    all. The amount that is counted, (n + 1)(c + m + 8) u C, covers the additional record, and for partial sums
     and norms that were rounded themselves.
     """
 
@@ -32,13 +33,13 @@ class Reserve:
         self._begun = False
 
     def begin(self) -> bool:
-        """Whether nothing of the batch was added yet, so that the sum is zero. Call it once for each part."""
+        """Returns True if nothing of the batch was added yet, so that the sum is zero. Call it once for each part."""
         begun, self._begun = self._begun, True
         return not begun
 
     def take_block(self, count: int) -> int:
-        """Reserve a block size for the next `count` records of the batch: how many may be added up in single precision;
-        1: double precision is needed."""
+        """Reserves a block size for the next `count` records of the batch, and returns it: how many records may be
+        added up in single precision; 1: double precision is needed."""
         max_block = self._max_block(count)
         if max_block < min(count, MIN_BLOCK) or not count:
             return 1
@@ -47,7 +48,8 @@ class Reserve:
         return result
 
     def try_block(self, count: int, block_size: int) -> bool:
-        """Whether the next `count` records may be added up in blocks of `block_size`. If so, that is reserved."""
+        """Reserves blocks of `block_size` for the next `count` records and returns True, or returns False if that is
+        too much."""
         if min(count, block_size) > max(1, self._max_block(count)):
             return False
         if block_size > 1:

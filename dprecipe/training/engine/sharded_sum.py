@@ -30,23 +30,23 @@ from dprecipe.training.engine.taps import Unplanned
 
 
 class SumInShards(Protocol):
-    """A float64 sum over processes, of which each keeps its shard."""
+    """A float64 sum over processes; each process keeps its shard."""
 
     own: Tensor
     """(S,): this process's shard, complete after `flush`."""
 
     def add(self, place: slice, values: Tensor) -> None:
-        """Add at these coordinates; every process does, at the same ones in the same order."""
+        """Adds at these coordinates; every process does, at the same ones in the same order."""
 
     def flush(self) -> None:
-        """Complete `own`."""
+        """Completes `own`."""
 
 
 class Shards(Protocol):
     """The shards of a model's weights."""
 
     count: int
-    """How many processes there are."""
+    """The number of processes."""
     place: slice
     """This process's coordinates."""
 
@@ -54,10 +54,10 @@ class Shards(Protocol):
         """Inside, passes through the model have its weights; every process makes the same passes."""
 
     def largest(self, number: int) -> int:
-        """The largest of the processes' numbers."""
+        """Returns the largest of the processes' numbers."""
 
     def begin_sum(self) -> SumInShards:
-        """A sum of zeros."""
+        """Returns a sum of zeros."""
 
 
 @final
@@ -66,7 +66,7 @@ class PassSizes:
     """The passes of a batch."""
 
     records: int
-    """Of one pass at most, in every process."""
+    """The largest number of records in one pass, in every process."""
     rows: int
     """Fewer records are padded to this many."""
     none: BatchPart
@@ -76,7 +76,8 @@ class PassSizes:
 def plan_passes(
     model: nn.Module, loss: Loss, example: BatchPart, max_records: int, expected: float, shards: Shards
 ) -> PassSizes:
-    """Passes for records like those of `example`, of which shapes and types are looked at. All processes call it.
+    """Plans passes for records like those of `example`; only their shapes and types are looked at. All processes call
+    it.
 
     `max_records`: of one pass; `expected`: of a batch, in this process.
 
@@ -99,7 +100,8 @@ def plan_passes(
 def sharded_clipped_sum(
     model: nn.Module, loss: Loss, batch: Batch, clipping: Clipping, passes: PassSizes, shards: Shards
 ) -> ClippedSum:
-    """As `clipped_sum`, of the records of all processes; `value` (S,) and `bound` are those of this process's shard.
+    """Computes `clipped_sum` of the records of all processes; `value` (S,) and `bound` are those of this process's
+    shard.
 
     | batch | result |
     |---|---|
@@ -142,7 +144,7 @@ def _sums(
     *,
     fresh: bool,
 ) -> Iterator[tuple[slice, Tensor]]:
-    """The clipped sums of a part, parameter by parameter, each with its coordinates."""
+    """Yields the clipped sums of a part, parameter by parameter, each with its coordinates."""
     features, labels = pad_records(part.features, rows), pad_records(part.labels, rows)
     plan = plan_of(model, loss, features, labels)
     shares = shares_of(model, loss, features, labels, plan, groups=clipping.groups)

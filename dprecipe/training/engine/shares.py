@@ -21,10 +21,10 @@ SMALL = 1024
 
 
 class GradientSource(Protocol):
-    """Computes the pass, or the whole sum, in place of the eager engine."""
+    """A source of the pass, or of the whole sum, instead of the eager engine."""
 
     def find_terms(self, features: Tensor, labels: Tensor) -> CallTerms:
-        """As `find_terms`."""
+        """Returns terms as `backward.find_terms` does."""
 
     def add(
         self,
@@ -36,7 +36,7 @@ class GradientSource(Protocol):
         *,
         fresh: bool,
     ) -> bool:
-        """Add the clipped sum and return True, or do nothing and return False. `fresh`: `total_P` is zero."""
+        """Adds the clipped sum and returns True, or does nothing and returns False. `fresh`: `total_P` is zero."""
 
 
 @final
@@ -63,7 +63,8 @@ def shares_of(
     timed: int = 0,
     source: GradientSource | None = None,
 ) -> list[Share]:
-    """Shares of the parameters that the losses depend on. `timed`: time which strategy adds this many the fastest."""
+    """Returns shares of the parameters that the losses depend on. `timed`: time which strategy adds this many the
+    fastest."""
     answered = (
         find_terms(model, loss, features, labels, plan) if source is None else source.find_terms(features, labels)
     )
@@ -80,7 +81,7 @@ def shares_of_pass(
     groups: tuple[int, ...] | None = None,
     timed: int = 0,
 ) -> list[Share]:
-    """As `shares_of`, from the terms of a pass of `count` records."""
+    """Returns `shares_of`, from the terms of a pass of `count` records."""
     by_name = collect_terms(call_terms, count, device, plan.storable)
     places = places_of(model, groups)
     shares, storable, like = _combine_shares(by_name, places, count), plan.storable, torch.empty((), device=device)
@@ -101,7 +102,7 @@ def shares_of_pass(
 
 
 def collect_terms(call_terms: CallTerms, count: int, device: torch.device, storable: int) -> dict[str, list[Term]]:
-    """The terms of each parameter, of a pass of `count` records; `room`: see `GradientPlan`."""
+    """Collects the terms of each parameter, from a pass of `count` records; `storable`: see `GradientPlan`."""
     by_name: dict[str, list[Term]] = {}
     for terms in call_terms:
         _store_layer_rows(terms, count, device, storable)
@@ -111,7 +112,7 @@ def collect_terms(call_terms: CallTerms, count: int, device: torch.device, stora
 
 
 def places_of(model: nn.Module, groups: tuple[int, ...] | None) -> dict[str, tuple[slice, int]]:
-    """Where each trained parameter lies in the sum, and its group."""
+    """Returns the place of each trained parameter in the sum, and its group."""
     result: dict[str, tuple[slice, int]] = {}
     start = 0
     for name, parameter in trained_of(model).items():
@@ -122,7 +123,7 @@ def places_of(model: nn.Module, groups: tuple[int, ...] | None) -> dict[str, tup
 
 
 def _combine_shares(by_name: dict[str, list[Term]], places: dict[str, tuple[slice, int]], count: int) -> list[Share]:
-    """Remove from `by_name`, and combine, what is cheaper in one share: products with vectors and their biases, and
+    """Removes from `by_name`, and combines, what is cheaper in one share: products with vectors and their biases, and
     small rows of one group."""
     shares = []
     single = {id(of_name[0]): name for name, of_name in by_name.items() if len(of_name) == 1}
@@ -145,7 +146,7 @@ def _combine_shares(by_name: dict[str, list[Term]], places: dict[str, tuple[slic
 
 
 def _store_layer_rows(terms: list[tuple[str, Term]], count: int, device: torch.device, storable: int) -> None:
-    """Differentiate a layer by itself once for all its parameters, if there is room to store the rows."""
+    """Differentiates a layer by itself once for all its parameters, if the rows fit into memory."""
     for _, term in terms[:1]:
         if isinstance(term, OfLayer):
             size = sum(parameter.numel() for parameter in term.layer.parameters.values())

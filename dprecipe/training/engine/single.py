@@ -1,6 +1,6 @@
 """Gradients of single records: all at once by `vmap`, or one after the other where it can't take the module.
 
-Which of the two is found out once, on synthetic records of the same shape: no record decides it.
+One of the two is chosen once, on synthetic records of the same shape: no record decides it.
 
 Legend: N records, P parameters.
 """
@@ -29,9 +29,9 @@ WIDTH = 160
 
 
 def per_record_gradients(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
-    """(N, P): the gradient of each record's own loss.
+    """Returns (N, P): the gradient of each record's own loss.
 
-    What a layer draws it draws for each record by itself.
+    A layer that draws random numbers draws them for each record by itself.
     """
     if not len(labels):
         return features.new_zeros(0, sum(parameter.numel() for parameter in trained_of(model).values()))
@@ -39,8 +39,8 @@ def per_record_gradients(model: nn.Module, loss: Loss, features: Tensor, labels:
 
 
 def explain_loop(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> str:
-    """Why records like these, of which only shapes and types are looked at, go through the model one after the other;
-    empty where they need not."""
+    """Says why records like these (only their shapes and types are looked at) go through the model one after the
+    other; empty where they need not."""
     training = tuple(layer.training for layer in layers_of(model))
     key = (loss, training, features.shape[1:], features.dtype, features.device, labels.shape[1:], labels.dtype)
     reasons = _REASONS.setdefault(model, {})
@@ -57,7 +57,7 @@ def explain_loop(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor)
 
 
 def shorten_error(error: BaseException, width: int = WIDTH) -> str:
-    """What an error says, in one line that ends with a word."""
+    """Returns the message of an error, in one line that ends with a word."""
     return textwrap.shorten(f"{type(error).__name__}: {error}", width, placeholder=" …")
 
 
@@ -69,7 +69,7 @@ def _batched(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> 
         output = functional_call(model, (parameters, buffers), (feature.unsqueeze(0),))
         return loss(output, label.unsqueeze(0)).squeeze(0)
 
-    with ignoring_warnings(), plain_attention(features.device):  # that an operation has no batching rule, for one
+    with ignoring_warnings(), plain_attention(features.device):  # for one, that an operation has no batching rule
         grads = vmap(grad(loss_of_one), in_dims=(None, 0, 0), randomness="different")(parameters, features, labels)
     return torch.cat([grads[name].reshape(len(labels), -1) for name in parameters], dim=1)
 

@@ -41,8 +41,8 @@ class Standardisation:
         """c / s, (K, O, Q)."""
 
     def shorten(self, slabs: Tensor) -> None:
-        """Let rows (R, K, O, Q) be the gradients with respect to the weights, in place: on a CPU, in whose cache they
-        are."""
+        """Turns rows (R, K, O, Q) into the gradients with respect to the weights, in place: on a CPU, whose cache holds
+        them."""
         along = torch.einsum("rkoq,koq->ro", slabs, self.units)
         mean = slabs.sum((1, 3)) / self.units_OI.shape[1]
         slabs -= mean[:, None, :, None]
@@ -71,8 +71,9 @@ class SumStandardisation:
     def __init__(self, weight: Tensor, unordered: Callable[[Tensor], Tensor]) -> None:
         """`unordered`: from the parameter to (K, O, Q)."""
         if weight.dtype == torch.float64:
-            # Centred twice: what is left by the rounding of a large mean is not orthogonal to it. Of single precision,
-            # `squares` has room for that.
+            # Centred twice: the rounding of a large mean leaves a part that is not orthogonal to it. For single
+            # precision,
+            # `squares` has slack for that.
             weight = weight - weight.flatten(1).mean(1).view(-1, *[1] * (weight.dim() - 1))
         exact = Standardisation(weight.double(), unordered)
         self._units_OI, self._scales_O1 = exact.units_OI, exact.scales_O1.to(weight)
@@ -86,11 +87,11 @@ class SumStandardisation:
         self._directions_Bn2 = torch.stack((even_Bn, units_Bn), 2)
 
     def scaled(self, right_NOT: Tensor) -> Tensor:
-        """The gradient with respect to the outputs, by which rows are multiplied out."""
+        """Returns the gradient with respect to the outputs, by which rows are multiplied out."""
         return right_NOT * self._scales_O1
 
     def squares(self, rows_RP: Tensor) -> Tensor:
-        """(R,) float64: the squared norms of the gradients that the rows (R, K, O, Q) become, rounded up."""
+        """Returns (R,) float64: the squared norms of the gradients that the rows (R, K, O, Q) become, rounded up."""
         squares_R = row_squares(rows_RP)
         removed_R = self._projections(rows_RP).square_().sum((0, 2))
         in_single = rows_RP.dtype == torch.float32
@@ -98,13 +99,13 @@ class SumStandardisation:
         return (squares_R * (1 + margin) - removed_R).clamp_min_(0.0)
 
     def _projections(self, rows_RP: Tensor) -> Tensor:
-        """(O, R, 2) float64: of each output, those on a and on b."""
+        """Returns (O, R, 2) float64: for each output, the projections on a and on b."""
         rows_BRn = rows_RP.view(len(rows_RP), -1, self._run).transpose(0, 1)
         by_run = torch.unflatten(torch.bmm(rows_BRn, self._directions_Bn2), 0, (-1, self._outputs, self._count))
         return by_run.sum((0, 2), dtype=torch.float64)
 
     def pulled_back(self, sum_P: Tensor) -> Tensor:
-        """L of rows that are summed, in the parameter's order: (…, O·I) float64."""
+        """Returns L of rows that are summed, in the parameter's order: (…, O·I) float64."""
         values = torch.unflatten(sum_P, -1, self._units_OI.shape)
         along = (values * self._units_OI).sum(-1, keepdim=True)
         return (values - values.mean(-1, keepdim=True) - self._units_OI * along).flatten(-2)

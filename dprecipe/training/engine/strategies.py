@@ -43,19 +43,19 @@ class Weights:
     sound: bool = False
     """No weight is zero: the numbers of all records are finite."""
     block_size: int = 1
-    """How many records may be added in single precision."""
+    """The number of records that may be added in single precision."""
     fresh: bool = False
     """The totals are zero before the addition."""
     separate_blocks: bool = False
     """Products of blocks are added in double precision: a compiler would merge them into one, in single precision."""
 
     def rounded(self) -> Tensor:
-        """(N,) float32."""
+        """Returns (N,) float32."""
         return self.exact.float()
 
     def clean(self, values: Tensor, part: slice = slice(None), *, owned: bool = False) -> Tensor:
-        """(R, …): the values, with zeros for records with weight zero, whose values may be non-finite. `owned`: the
-        caller's own, which may be overwritten: on a CPU only these records are then."""
+        """Returns (R, …): the values, with zeros for records with weight zero, whose values may be non-finite. `owned`:
+        the caller's own tensor, which may be overwritten: on a CPU only these records are then."""
         if self.sound:
             return values
         if owned and values.device.type == "cpu":
@@ -66,10 +66,11 @@ class Weights:
 
 class Strategy(Protocol):
     def squares(self) -> Tensor:
-        """(N,) float64: the squared norm of each record's gradient, increased by what rounding may have removed."""
+        """Returns (N,) float64: the squared norm of each record's gradient, increased by what rounding may have
+        removed."""
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
-        """Add the weighted sum to `totals`, (P,) float64 for each parameter. Call after `squares`."""
+        """Adds the weighted sum to `totals`, (P,) float64 for each parameter. Call after `squares`."""
 
 
 @final
@@ -80,7 +81,7 @@ class GradientStore:
         self._numbers = torch.empty(0)
 
     def rows(self, count: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """(count, size), with any content; earlier results of this method are overwritten."""
+        """Returns (count, size), with any content; earlier results of this method are overwritten."""
         needed, numbers = count * size, self._numbers
         if numbers.numel() < needed or numbers.dtype != dtype or numbers.device != device:
             self._numbers = torch.empty(needed, dtype=dtype, device=device)
@@ -257,7 +258,7 @@ class Sparse:
 
 
 def _rows(terms: Sequence[Term], part: slice, out_RP: Tensor) -> Tensor:
-    """(R, P), written to `out_RP`: in the term's order, or in the parameter's order for several terms."""
+    """Returns (R, P), written to `out_RP`: in the term's order, or in the parameter's order for several terms."""
     if len(terms) == 1:
         return terms[0].rows(part, out_RP)
     out_RP.copy_(terms[0].ordered(terms[0].rows(part)))
@@ -267,7 +268,7 @@ def _rows(terms: Sequence[Term], part: slice, out_RP: Tensor) -> Tensor:
 
 
 def _rows_and_squares(terms: Sequence[Term], part: slice, out_RP: Tensor) -> tuple[Tensor, Tensor]:
-    """`_rows`, and (R,) float64: the squared norms of what `_add_ordered` makes of them."""
+    """Returns `_rows`, and (R,) float64: the squared norms of what `_add_ordered` makes of them."""
     rows_RP, standardised = _rows(terms, part, out_RP), _standardised(terms)
     return rows_RP, row_squares(rows_RP) if standardised is None else standardised.squares(rows_RP)
 
@@ -283,12 +284,12 @@ def _standardised(terms: Sequence[Term]) -> SumStandardisation | None:
 
 
 def _add_ordered(terms: Sequence[Term], totals: Sequence[Tensor], sum_P: Tensor) -> None:
-    """Add a sum of `_rows` in the parameter's order."""
+    """Adds a sum of `_rows` in the parameter's order."""
     totals[0].add_(sum_P if len(terms) > 1 else terms[0].ordered(sum_P))
 
 
 def weighted_sum(rows_NP: Tensor, weights: Weights, *, owned: bool = False) -> Tensor:
-    """(P,) float64: the weighted sum of the rows. `owned`: see `Weights.clean`."""
+    """Returns (P,) float64: the weighted sum of the rows. `owned`: see `Weights.clean`."""
     if weights.block_size > 1 and rows_NP.dtype == torch.float32 and len(rows_NP):
         if rows_NP.device.type != "cpu":
             return _sum_blocks(weights.clean(rows_NP), weights)
@@ -307,7 +308,7 @@ def weighted_sum(rows_NP: Tensor, weights: Weights, *, owned: bool = False) -> T
 
 
 def _sum_in_double(rows_NP: Tensor, weights_N: Tensor) -> Tensor:
-    """(P,) float64: the weighted sum of finite rows."""
+    """Returns (P,) float64: the weighted sum of finite rows."""
     return rows_NP.double().T @ weights_N
 
 
@@ -315,8 +316,8 @@ sum_in_double = Fused(_sum_in_double, lambda rows_NP, weights_N: (rows_NP.double
 
 
 def _sum_blocks(rows_NP: Tensor, weights: Weights) -> Tensor:
-    """As `weighted_sum`, of rows that are finite, in single precision within a block: one product for all whole blocks,
-    since a GPU takes longer to start products than to make them."""
+    """Computes `weighted_sum` of rows that are finite, in single precision within a block: one product for all whole
+    blocks, since a GPU takes longer to start products than to make them."""
     size, rounded_N = min(weights.block_size, len(rows_NP)), weights.rounded()
     whole = len(rows_NP) // size * size
     blocks_BcP = torch.unflatten(rows_NP[:whole], 0, (-1, size))
@@ -327,7 +328,7 @@ def _sum_blocks(rows_NP: Tensor, weights: Weights) -> Tensor:
 
 
 def chunk_size(per_record: int, device: torch.device, numbers: int = CACHE) -> int:
-    """How many records to process at a time, given how many numbers each one takes."""
+    """Returns the number of records to process at a time, given how many numbers each one takes."""
     return max(1, (numbers if device.type == "cpu" else numbers << 9) // max(1, per_record))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def synthetic_records(features: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`count` records of these shapes and types. Labels are zero, whole numbers zero or one."""
+    """Makes `count` records of these shapes and types. Labels are zero, whole numbers zero or one."""
     shape = (count, *features.shape[1:])
     if features.is_floating_point():
         generator = torch.Generator().manual_seed(0)

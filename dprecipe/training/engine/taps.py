@@ -27,7 +27,7 @@ Dim = tuple[int, int] | None
 
 
 class Unplanned(Exception):
-    """The model did something that the bookkeeping of its layers can't handle; the message says what."""
+    """Raised where the model did something that the bookkeeping of its layers can't handle; the message says what."""
 
 
 class Places(NamedTuple):
@@ -41,7 +41,7 @@ class Places(NamedTuple):
 
 NOWHERE = Places((), ())
 OWN_OUTPUT = (nn.Linear, TransposedLinear)
-"""Layers whose output may be a view, but of a tensor that nobody else has."""
+"""Layers whose output may be a view, but of a tensor that nothing else uses."""
 
 
 @dataclass(slots=True)
@@ -59,9 +59,9 @@ class Call:
     versions: list[int] = field(default_factory=list)
     places: Places = NOWHERE
     reduced: bool = False
-    """It was called within torch's autocast."""
+    """The layer was called within torch's autocast."""
     terms: list[tuple[str, Any]] | None = None
-    """Its terms, where they were made at once and take the place of its tensors."""
+    """The call's terms, where they were made at once and replace its tensors."""
 
     def tensors(self) -> list[Tensor]:
         if not self.kwargs and len(self.args) == 1 and isinstance(self.args[0], Tensor):
@@ -69,11 +69,11 @@ class Call:
         return _tensors(self.args, self.kwargs)
 
     def input(self) -> Tensor:
-        """(N, …): the first input, records first."""
+        """Returns (N, …): the first input, records first."""
         return in_single(records_first(self.tensors()[0], self.places.inputs[0]))
 
     def gradient(self) -> Tensor | None:
-        """(N, …): the gradient with respect to the first output, records first."""
+        """Returns (N, …): the gradient with respect to the first output, records first."""
         gradient = self.gradients[0]
         return None if gradient is None else in_single(records_first(gradient, self.places.outputs[0]))
 
@@ -83,7 +83,7 @@ def _tensors(*values: Any) -> list[Tensor]:
 
 
 def in_single(tensor: Tensor) -> Tensor:
-    """Convert half precision to single precision: gradients of records are never less precise."""
+    """Converts half precision to single precision: gradients of records are never less precise."""
     return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
 
 
@@ -110,7 +110,7 @@ class _Anchored(torch.autograd.Function):
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
-    """All modules of the model, each once and after its parent: `modules()` takes ten times as long."""
+    """Returns all modules of the model, each once and after its parent: `modules()` takes ten times as long."""
     result, visited = [model], {model}
     for layer in result:
         for inner in layer._modules.values():
@@ -121,7 +121,7 @@ def layers_of(model: nn.Module) -> list[nn.Module]:
 
 
 def trained_of(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The trained parameters by name, as `named_parameters()` has them, in a tenth of its time."""
+    """Returns the trained parameters by name, as `named_parameters()` has them, in a tenth of its time."""
     result: dict[str, nn.Parameter] = {}
     visited: set[int] = set()
 
@@ -193,7 +193,7 @@ class Taps:
         self.calls, self._edges = [], []
 
     def backward(self, losses: Tensor) -> None:
-        """Give each call the gradient with respect to its output.
+        """Gives each call the gradient with respect to its output.
 
         Raises:
             Unplanned: a trained parameter is used outside its layer, or an input was overwritten.
@@ -206,7 +206,7 @@ class Taps:
             raise Unplanned("the input of a layer is overwritten")
 
     def _differentiate(self, output: Tensor, inputs: Sequence[Tensor], gradient: Tensor | None) -> list[Tensor | None]:
-        """The gradients of `inputs`; the calls since the last time get theirs."""
+        """Returns the gradients of `inputs`; the calls since the last time get theirs."""
         edges, self._edges = self._edges, []
         weights = [get_gradient_edge(parameter) for parameter in self._parameters]
         sources: list[Any] = [*inputs, *[edge for _, _, edge in edges], *weights]
@@ -319,7 +319,7 @@ class Taps:
             raise Unplanned("a layer does not get one row for each record")
 
     def _attend(self, layer: nn.MultiheadAttention, *args: Any, **kwargs: Any) -> Any:
-        """Self-attention with its two products tapped; any other attention is one call."""
+        """Computes self-attention with its two products tapped; any other attention is one call."""
         arguments = dict(zip(ATTENTION, args, strict=False)) | kwargs
         query = arguments["query"]
         if not (
@@ -354,7 +354,7 @@ class Taps:
 
 
 def trained_layers(layer: nn.Module) -> dict[str, nn.Parameter]:
-    """The layer's own trained parameters; for attention, also those of its output product."""
+    """Returns the layer's own trained parameters; for attention, also those of its output product."""
     if isinstance(layer, nn.MultiheadAttention):
         return {name: p for name, p in layer.named_parameters() if p.requires_grad}
     return {name: p for name, p in layer._parameters.items() if p is not None and p.requires_grad}

@@ -32,16 +32,17 @@ class Term(Protocol):
 
     @property
     def per_record(self) -> int:
-        """How many numbers one record's row and its computation take."""
+        """The number of values that one record's row and its computation take."""
 
     def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
-        """(R, P): the gradients of these records, each computed independently of the others, in the term's order.
+        """Returns (R, P): the gradients of these records, each computed independently of the others, in the term's
+        order.
 
         They are written to `out_RP` if it is given.
         """
 
     def ordered(self, values: Tensor) -> Tensor:
-        """(…, P) in the term's order to (…, P) in the parameter's."""
+        """Turns (…, P) in the term's order into (…, P) in the parameter's."""
 
 
 @final
@@ -66,17 +67,17 @@ class Slabs(Protocol):
     """Rows computed by several products: for a convolution, one for each row of the window."""
 
     standardised: SumStandardisation | None
-    """What `ordered` makes of rows besides their order."""
+    """The standardisation that `ordered` applies to rows besides their order."""
 
     @property
     def row_cost(self) -> int:
-        """How many numbers the computation of one record's row takes."""
+        """The number of values that the computation of one record's row takes."""
 
     def rows(self, part: slice, out_RP: Tensor) -> None:
-        """Write (R, P) to `out_RP`, in an order of its own."""
+        """Writes (R, P) to `out_RP`, in an order of its own."""
 
     def ordered(self, values: Tensor) -> Tensor:
-        """(…, P) in this order to (…, P) in the parameter's."""
+        """Turns (…, P) in this order into (…, P) in the parameter's."""
 
 
 @final
@@ -125,7 +126,7 @@ class Products:
         return self.positions == 1 and self.order is None
 
     def vectors(self) -> tuple[Tensor, Tensor]:
-        """(N, I) and (N, O), if `of_vectors`."""
+        """Returns (N, I) and (N, O), if `of_vectors`."""
         return self.left(slice(None))[:, 0, 0], self.right[:, 0, :, 0]
 
     def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
@@ -145,7 +146,7 @@ class Products:
         return self.contracted(values)
 
     def contracted(self, values: Tensor) -> Tensor:
-        """(…, G·O·I) to (…, P) in the parameter's order."""
+        """Turns (…, G·O·I) into (…, P) in the parameter's order."""
         return values if self.order is None else self.order(values)
 
 
@@ -194,17 +195,17 @@ class TokenErrors:
 
     @property
     def at_once(self) -> int:
-        """How many records' logits may exist at the same time."""
+        """The number of records whose logits may exist at the same time."""
         return max(1, count_logits(self.states.device) // (4 * self.states.shape[1] * len(self.weight)))
 
     def errors(self, part: slice) -> tuple[Tensor, Tensor]:
-        """(R, T, V): gradient · (e - p), and (R, T): the logarithms of the sums that normalise p."""
+        """Returns (R, T, V): gradient · (e - p), and (R, T): the logarithms of the sums that normalise p."""
         logits = self._logits(self.states[part], slice(None))
         normalisers = torch.logsumexp(logits, 2)
         return self._errors(logits, normalisers, part, slice(0, len(self.weight))), normalisers
 
     def errors_of(self, tokens: slice, normalisers_NT: Tensor) -> Tensor:
-        """(N, T, V'): those of some tokens, of all records."""
+        """Returns (N, T, V'): `errors` for some tokens, of all records."""
         return self._errors(self._logits(self.states, tokens), normalisers_NT, slice(None), tokens)
 
     def _logits(self, states: Tensor, tokens: slice) -> Tensor:
@@ -260,7 +261,7 @@ class SingleRecordTerm:
         self._stored: dict[str, Tensor] = {}
 
     def store_rows(self, count: int, step: int) -> None:
-        """Compute all rows of all `count` records now, `step` records at a time."""
+        """Computes all rows of all `count` records now, `step` records at a time."""
         parts = [self._computed(slice(i, min(i + step, count)), list(self.parameters)) for i in range(0, count, step)]
         self._stored = {name: torch.cat([part[name] for part in parts]) for name in self.parameters}
 
@@ -311,7 +312,7 @@ class SingleRecordTerm:
             ]
             result = {name: torch.stack([rows[name] for rows in each]) for name in names}
         else:
-            # Among what is ignored: that an operation has no batching rule, and torch loops.
+            # One of the ignored warnings: that an operation has no batching rule, and torch loops.
             with ignoring_warnings(), plain_attention(self._device), before_norms(self._device):
                 result = vmap(one, in_dims=(dims, self._output_dims), randomness="error")(leaves, gradients)
         return {name: rows.detach() for name, rows in result.items()}
@@ -337,7 +338,7 @@ class OfLayer:
 
 
 def plain_attention(device: torch.device) -> AbstractContextManager[None]:
-    """On a GPU: attention with plain products only. The backward passes of other kernels have no batching rule, so
+    """Restricts attention on a GPU to plain products. The backward passes of other kernels have no batching rule, so
     torch would process the records one by one."""
     context: AbstractContextManager[None] = sdpa_kernel(SDPBackend.MATH) if one_size(device) else nullcontext()
     return context

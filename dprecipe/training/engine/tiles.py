@@ -25,25 +25,26 @@ from dprecipe.training.engine.terms import Lookups, Products, TokenErrors
 TOGETHER = 8
 """Records of a tile on a CPU: their rows are added up while they are in its cache."""
 OUTPUTS = 128
-"""Of a tile at least, where its product would else be slow."""
+"""The least number of outputs in a tile, where its product would otherwise be slow."""
 ROUNDING = 2.0**-24
-"""Of single precision. A norm is raised by this much of the sum of its terms' lengths, times the root of how many terms
-there are: the usual rounding of rows, so that a tile is hardly ever shrunk."""
+"""The rounding of single precision. A norm is raised by this much of the sum of its terms' lengths, times the root of
+the number of terms: the usual rounding of rows, so that a tile is hardly ever shrunk."""
 PAIRS = 4.0
-"""Of a squared norm: it is raised by so many times the standard error of its pairs, computed in single precision."""
+"""A squared norm is raised by this many times the standard error of its pairs, computed in single precision."""
 MEASURED = 1 + 2.0**-16
 """Squared norms are raised by more than `row_squares` raises what it measures."""
 
 
 @final
 class Allowance:
-    """What is left of each record's squared norm while its gradient is added tile by tile."""
+    """The remainder of each record's squared norm while its gradient is added tile by tile."""
 
     def __init__(self, squares_N: Tensor) -> None:
         self._left_N = squares_N.clone()
 
     def take(self, part: slice, rows_RP: Tensor) -> Tensor:
-        """(R,) float64: factors, at most 1, by which these rows stay within what is left, which they then use up."""
+        """Returns (R,) float64: factors, at most 1, by which these rows stay within what is left, which they then use
+        up."""
         squares_R, left_R = row_squares(rows_RP), self._left_N[part]
         # Zeros take nothing. Where a number is not finite the record has weight zero.
         factors_R = (left_R / squares_R).nan_to_num(1.0).clamp_(max=1.0)
@@ -61,7 +62,7 @@ class TileSum:
         self._added = 0
 
     def add(self, part: slice, rows_RP: Tensor) -> None:
-        """Add rows that the caller no longer needs."""
+        """Adds rows that the caller no longer needs."""
         exact_R = self._weights.exact[part] * self._allowance.take(part, rows_RP)
         count = len(rows_RP)
         if count > self._weights.block_size or rows_RP.dtype != torch.float32:
@@ -122,7 +123,7 @@ class TiledProducts:
                 tile_sum.flush()
 
     def _tiles(self) -> Iterator[tuple[slice, slice, Tensor]]:
-        """The records, the outputs and the rows of each tile; each overwrites the one before."""
+        """Yields the records, the outputs and the rows of each tile; each overwrites the one before."""
         term = self._term
         together, outputs = tile_shape(self._count, term.outputs, term.inputs, term.right.device)
         buffer = term.right.new_empty(together * outputs * term.inputs)
@@ -193,7 +194,7 @@ class TiledTokens:
 
 
 def _squares_of_pairs(left_RTT: Tensor, right_RTT: Tensor, terms: int = 1) -> Tensor:
-    """(R,) float64: the squared norms of sums of outer products, from the products of their factors at each two
+    """Returns (R,) float64: the squared norms of sums of outer products, from the products of their factors at each two
     positions; raised by what rounding usually adds. `terms`: numbers that were added for each, in single precision."""
     left_RTT, right_RTT = left_RTT.double(), right_RTT.double()
     squares_RT = (left_RTT.diagonal(dim1=1, dim2=2) * right_RTT.diagonal(dim1=1, dim2=2)).clamp(min=0.0)
@@ -210,7 +211,7 @@ def _products(left_RTL: Tensor, right_RTL: Tensor) -> Tensor:
 
 
 def _lengths(left_RTT: Tensor, right_RTT: Tensor) -> Tensor:
-    """(R,): the sum over positions of the lengths of their outer products."""
+    """Returns (R,): the sum over positions of the lengths of their outer products."""
     return (left_RTT.diagonal(dim1=1, dim2=2) * right_RTT.diagonal(dim1=1, dim2=2)).sqrt().sum(1)
 
 
@@ -220,9 +221,9 @@ def _raised(squares_R: Tensor, lengths_R: Tensor, terms: int) -> Tensor:
 
 
 def add_lookups(rows_RvH: Tensor, places_RL: Tensor, gradients_RLH: Tensor, *, counted: bool) -> None:
-    """Add gradients of what was looked up to the rows of a tile, in place; places outside of it count for nothing.
+    """Adds gradients of what was looked up to the rows of a tile, in place; places outside of it count for nothing.
 
-    `counted`: those inside are picked out, which are few. A GPU would have to be waited for to tell how many: there
+    `counted`: only the few places inside are picked out. On a GPU their number would have to be waited for: there
     zeros are added for the others.
     """
     tokens = rows_RvH.shape[1]
@@ -238,9 +239,9 @@ def add_lookups(rows_RvH: Tensor, places_RL: Tensor, gradients_RLH: Tensor, *, c
 
 
 def tile_shape(count: int, outputs: int, inputs: int, device: torch.device, beside: int = 0) -> tuple[int, int]:
-    """How many records, and how many outputs of `inputs` numbers each, a tile has: as few records as let it have
-    `OUTPUTS`, since products of few outputs are slow. On a CPU few records; elsewhere large tiles, as starting kernels
-    takes long, of which each output may have `beside` numbers of its own, which count."""
+    """Returns the numbers of records and of outputs, with `inputs` numbers each, in a tile. It has as few records as
+    let it have `OUTPUTS`, since products of few outputs are slow. On a CPU it has few records; elsewhere tiles are
+    large, as kernels take long to start. Each output may have `beside` numbers of its own there, which count."""
     on_cpu = device.type == "cpu"
     numbers = CACHE if on_cpu else CACHE << 8
     together = max(1, min(TOGETHER if on_cpu else count, count, numbers // (OUTPUTS * inputs)))

@@ -3,7 +3,7 @@ their losses is the unit's loss. Its gradient is therefore the mean of its rows'
 backward pass of the batch.
 
 Rows are a unit's records, the augmented copies of a record, or both. Units of fewer rows are padded with copies that
-the mean leaves out, which their labels say (`mark_padding`).
+the mean leaves out; their labels mark them (`mark_padding`).
 
 Legend: U units, R rows of each.
 """
@@ -20,16 +20,16 @@ from torch import Tensor, nn
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 PADDING = -1
-"""The label of a row that only pads its unit; of labels that are no whole numbers, NaN."""
+"""The label of a row that only pads its unit; NaN where labels are not whole numbers."""
 
 
 def mark_padding(labels: Tensor, padded: Tensor) -> Tensor:
-    """The labels (U, R), with those of rows that only pad their unit marked."""
+    """Returns the labels (U, R), with those of rows that only pad their unit marked."""
     return labels.masked_fill(padded, math.nan if labels.is_floating_point() else PADDING)
 
 
 def is_padding(labels: Tensor) -> Tensor:
-    """Which labels `mark_padding` has marked."""
+    """Returns a mask of the labels that `mark_padding` has marked."""
     return labels.isnan() if labels.is_floating_point() else labels == PADDING
 
 
@@ -49,7 +49,7 @@ class RowwiseModel(nn.Module):
 @final
 @dataclass(frozen=True, slots=True)
 class MeanLoss:
-    """(outputs (U, R, …), labels (U, R)) -> (U,): the mean of `loss` over the rows that are not filled up."""
+    """(outputs (U, R, …), labels (U, R)) -> (U,): the mean of `loss` over the rows that are not padding."""
 
     loss: Loss
 

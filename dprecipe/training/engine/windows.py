@@ -19,12 +19,12 @@ from dprecipe.training.engine.standardised import Standardisation, SumStandardis
 
 
 def by_record(rows: Tensor, each: int) -> Tensor:
-    """(N·each, …) to (N, each, …): the rows of each record."""
+    """Turns (N·each, …) into (N, each, …): the rows of each record."""
     return torch.unflatten(rows, 0, (-1, each))
 
 
 def rows_at(part: slice, each: int) -> slice:
-    """Where the rows of these records are, of which each has so many."""
+    """Returns the slice of the rows of these records, where each record has `each` rows."""
     return slice(part.start * each, part.stop * each)
 
 
@@ -75,7 +75,7 @@ class WindowRows:
             self._row_standardised.shorten(slabs)
 
     def _along_last(self, images: Tensor) -> dict[tuple[int, ...], Tensor]:
-        """(images, …, outputs along the last side, window along it × C), for each phase of the other sides."""
+        """Returns (images, …, outputs along the last side, window along it × C), for each phase of the other sides."""
         layer = self._layer
         padded = _channels_last(images, layer, self._padding)
         step, within = padded.stride(-2) * layer.stride[-1], padded.stride(-2) * layer.dilation[-1]
@@ -90,7 +90,7 @@ class WindowRows:
         return result
 
     def ordered(self, values: Tensor) -> Tensor:
-        """From (outer window, O, last side of the window, C) to (O, C, window), and to the weights before they are
+        """Turns (outer window, O, last side of the window, C) into (O, C, window), and to the weights before they are
         standardised, unless rows are."""
         layer = self._layer
         *outer, last = layer.kernel_size
@@ -107,7 +107,7 @@ class WindowRows:
 
 
 def _channels_last(inputs: Tensor, layer: nn.modules.conv._ConvNd, padding: list[tuple[int, int]]) -> Tensor:
-    """(R, C, …) to (R, …, C) in memory, padded."""
+    """Turns (R, C, …) into (R, …, C) in memory, padded."""
     if layer.padding_mode != "zeros":
         return _padded(inputs, layer).movedim(1, -1).contiguous()
     inputs = inputs.movedim(1, -1)
@@ -123,7 +123,7 @@ def _channels_last(inputs: Tensor, layer: nn.modules.conv._ConvNd, padding: list
 
 
 def layer_windows(inputs: Tensor, layer: nn.modules.conv._ConvNd) -> Tensor:
-    """(R, C, …) to (R, G, T, I): the inputs of each output position."""
+    """Turns (R, C, …) into (R, G, T, I): the inputs of each output position."""
     padded = _channels_last(inputs, layer, _padding(layer))
     space = slice(1, -1)
     strides = padded.stride()[space]

@@ -1,7 +1,8 @@
 """Machines that Ray leads: a cluster of its own on this machine, or one that is there already.
 
-Ray runs code of whoever reaches it: a cluster is inside the circle of those who are trusted with private records. One
-that is started here asks for a random token of 256 bits, serves no page, reports no usage and ends with the block.
+Ray runs the code of anyone who can reach it: a cluster is inside the circle of those trusted with private records. A
+cluster that is started here asks for a random token of 256 bits, serves no page, reports no usage and ends with the
+block.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ AUTO = "auto"
 """The address that stands for a cluster that runs on this machine already."""
 REACH_SECONDS = 5.0
 SHORT = "/tmp"
-"""Where Ray's own files are: its sockets have long names, and the path of a socket has at most 107 bytes."""
+"""The folder of Ray's own files: its sockets have long names, and the path of a socket has at most 107 bytes."""
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
@@ -41,10 +42,10 @@ Task = Any
 
 
 def check_address(address: str) -> None:
-    """Ray is installed, and there is something at the address.
+    """Checks that Ray is installed, and that there is something at the address.
 
     Raises:
-        UsageFault: not so; nothing was spent.
+        UsageFault: it is not; nothing was spent.
     """
     check_libraries("--ray", "ray")
     if address in (LOCAL, AUTO):
@@ -72,7 +73,7 @@ class Cluster:
 
     @property
     def nodes(self) -> list[str]:
-        """The machines that take tasks."""
+        """Returns the machines that take tasks."""
         needs = {"CPU": 1, "GPU": self._gpus}
         alive = [node for node in self._ray.nodes() if node["Alive"]]
         able = [node for node in alive if all(node["Resources"].get(key, 0) >= count for key, count in needs.items())]
@@ -80,15 +81,15 @@ class Cluster:
 
     @property
     def cpus(self) -> int:
-        """How many tasks it can work on at once, going by its processors; at least one."""
+        """Returns the number of tasks that it can work on at once, going by its processors; at least one."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 0)))
 
     def share(self, value: object) -> object:
-        """Something that many tasks take as an argument: it is sent to each machine once."""
+        """Stores a value that many tasks take as an argument: it is sent to each machine once."""
         return self._ray.put(value)
 
     def submit(self, function: Callable[..., bytes], *arguments: object, node: str | None = None) -> Task:
-        """Start a task, on any machine or on this one."""
+        """Starts a task, on any machine or on this one."""
         options = dict(self._options)
         if node is not None:
             with importing_libraries("--ray"):
@@ -98,12 +99,12 @@ class Cluster:
         return self._ray.remote(function).options(**options).remote(*arguments)
 
     def wait(self, tasks: Sequence[Task], seconds: float) -> list[Task]:
-        """The tasks that have ended, one at least or after so many seconds."""
+        """Returns the tasks that have ended: at least one, or after this many seconds any number."""
         done, _ = self._ray.wait(list(tasks), num_returns=1, timeout=seconds)
         return list(done)
 
     def fetch(self, task: Task) -> object | None:
-        """What an ended task returned; None of one that was lost with its process or its machine."""
+        """Returns the result of an ended task; None if it was lost with its process or its machine."""
         try:
             result: object = self._ray.get(task)
         except (self._ray.exceptions.RayError, OSError):
@@ -111,14 +112,14 @@ class Cluster:
         return result
 
     def cancel(self, tasks: Sequence[Task]) -> None:
-        """End tasks at once; nothing comes back of them."""
+        """Ends tasks at once; they return nothing."""
         for task in tasks:
             self._ray.cancel(task, force=True)
 
 
 @cache
 def _draw_token() -> str:
-    """One for this process: Ray reads it once."""
+    """Returns a token for this process: Ray reads it once."""
     return secrets.token_hex(32)
 
 

@@ -1,4 +1,4 @@
-"""Which launch of `torchrun` a run folder is of: the launch that made it may continue it, without `--resume`.
+"""Launches of `torchrun` and their run folders: the launch that made a folder may continue it, without `--resume`.
 
 When a process of a run is lost, `torchrun --max-restarts` ends the others and starts the same command again.
 
@@ -29,14 +29,14 @@ NAME = "launch"
 
 
 def name_launch() -> str | None:
-    """The launch that this process is of, the same after each of its restarts; `None` without torchrun."""
+    """Names the launch of this process, the same after each of its restarts; `None` without torchrun."""
     run = os.environ.get("TORCHELASTIC_RUN_ID")
     # The parent process starts the others again, and lives as long as the launch does.
     return None if run is None else f"{run} {socket.gethostname()} {os.getppid()}"
 
 
 def is_of_launch(path: Path) -> bool:
-    """Whether this launch has made the run folder, as far as this machine has it.
+    """Returns True if this launch has made the run folder, as far as this machine has it.
 
     Raises:
         UsageFault: it was restarted on several machines, and the folder is not on this one.
@@ -57,14 +57,15 @@ def is_of_launch(path: Path) -> bool:
 
 
 def is_restart_of_complete(path: Path) -> bool:
-    """Whether the launcher has started this command again after its run was complete: a process was lost so late that
-    nothing is left to do. On several machines never: the others may not see the folder, and would wait for this one."""
+    """Returns True if the launcher has started this command again after its run was complete: a process was lost so
+    late that nothing is left to do. Always False on several machines: the others may not see the folder, and would wait
+    for this one."""
     return _count_restarts() > 0 and _count_machines() == 1 and is_of_launch(path) and os.path.lexists(path / "release")
 
 
 def describe_wait() -> str:
-    """Say that this process waits for others, where neither torchrun nor this program started it with any: the
-    environment alone says that there are more. Empty where it waits for none."""
+    """Says that this process waits for others, where neither torchrun nor this program started it with any: only the
+    environment says that there are more. Empty where it waits for none."""
     count = os.environ.get("WORLD_SIZE", "1")
     if count == "1" or "TORCHELASTIC_RUN_ID" in os.environ or LAUNCHER in os.environ:
         return ""

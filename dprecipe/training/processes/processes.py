@@ -36,8 +36,8 @@ from dprecipe.training.run.gate import SumNoise, Ticket
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=2)
-"""How long a process waits for the others: longer than scoring, compiling and publishing take. The launcher notices
-a process that has died."""
+"""The time that a process waits for the others: longer than scoring, compiling and publishing take. The launcher
+notices a process that has died."""
 
 WATCH_SECONDS = 0.5
 
@@ -49,7 +49,7 @@ class Processes(Protocol):
     count: int
 
     def agree(self, answer: Callable[[], T]) -> T:
-        """The leader's answer, in every process; the other processes do not call `answer`."""
+        """Returns the leader's answer, in every process; the other processes do not call `answer`."""
 
     def part(self, units: UnitNumbers, groups: UnitNumbers) -> UnitNumbers:
         """This process's part of a batch; the parts partition the batch. A part may be empty.
@@ -59,31 +59,31 @@ class Processes(Protocol):
         """
 
     def summed(self, value: Tensor) -> Tensor:
-        """The sum over all processes, with the same bits in each."""
+        """Returns the sum over all processes, with the same bits in each."""
 
     def released(self, noisy: Callable[[], Tensor], like: Tensor) -> Tensor:
-        """The leader's noisy sum, (P,) float64, in every process; `like` has its shape."""
+        """Returns the leader's noisy sum, (P,) float64, in every process; `like` has its shape."""
 
     def shard(self, size: int) -> slice:
-        """This process's part of `size` coordinates; the parts partition them. Which may be empty."""
+        """Returns this process's part of `size` coordinates; the parts partition them. A part may be empty."""
 
     def shard_of(self, rank: int, size: int) -> slice:
-        """That of any process."""
+        """Returns the `shard` of any process."""
 
     def scattered(self, value: Tensor) -> Tensor:
         """This process's shard of the sum over all processes, of (P,), which is overwritten."""
 
     def gathered(self, own: Tensor, size: int) -> Tensor:
-        """(`size`,): the shards of all processes, with the same bits in each."""
+        """Returns (`size`,): the shards of all processes, with the same bits in each."""
 
     def seed(self, stream: Stream) -> int:
-        """A seed that no other process has."""
+        """Returns a seed that no other process has."""
 
     def least(self, value: int) -> int:
-        """The least value of all processes, in every process."""
+        """Returns the least value of all processes, in every process."""
 
     def check_same(self, name: str, value: object) -> None:
-        """Check that every process has the same value.
+        """Checks that every process has the same value.
 
         Raises:
             UsageFault: one has a different value.
@@ -184,7 +184,7 @@ class ProcessGroup:
         return whole.to(own.device)
 
     def _parts(self, whole: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Each process and its shard, where it has one."""
+        """Yields each process and its shard, where it has one."""
         for rank in range(self.count):
             part = whole[self.shard_of(rank, len(whole))]
             if len(part):
@@ -201,7 +201,7 @@ class ProcessGroup:
         return int(min(self._values(value)))
 
     def _values(self, value: object) -> list[Any]:
-        """Those of all processes, in order."""
+        """Returns the values of all processes, in order."""
         values: list[Any] = [None] * self.count
         with reporting_unreachable():
             distributed.all_gather_object(values, value, group=self._objects)
@@ -232,29 +232,29 @@ class FollowerGate:
         raise RunFailed("internal fault: a process that is not the leader requested an event", "please report this")
 
     def release(self, ticket: Ticket, clipped: ClippedSum, shard: int = 0) -> Tensor:
-        """The noisy sum of a shard, which is not the leader's: see `SumNoise.release`."""
+        """Returns the noisy sum of a shard, which is not the leader's: see `SumNoise.release`."""
         if shard == 0:
             raise RunFailed("internal fault: a process that is not the leader requested noise", "please report this")
         return self._noise.release(ticket, clipped, shard)
 
 
 def world_size() -> int:
-    """The number of processes, as set by `torchrun` and `launch_processes`."""
+    """Returns the number of processes, as set by `torchrun` and `launch_processes`."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_worker() -> bool:
-    """Whether this process is one of several."""
+    """Returns True if this process is one of several."""
     return world_size() > 1
 
 
 def local_rank() -> int:
-    """The number of this process among those on its machine, which is also the number of its GPU."""
+    """Returns the number of this process among those on its machine, which is also the number of its GPU."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def join_processes(device: torch.device) -> Processes:
-    """The processes of this run, once all of them have joined.
+    """Returns the processes of this run, once all of them have joined.
 
     Raises:
         RunFailed: they can't reach each other.
@@ -273,7 +273,7 @@ def join_processes(device: torch.device) -> Processes:
 
 
 def _find_meeting() -> dict[str, Any]:
-    """Where processes meet, if torch's own choice is not the place.
+    """Returns the meeting point of the processes, if it is not torch's own choice.
 
     After a restart, torchrun's store still has the addresses of the processes that have ended. Those that were started
     together use a part of the store that none before them has used.
@@ -286,14 +286,14 @@ def _find_meeting() -> dict[str, Any]:
 
 
 def _leave_processes() -> None:
-    """End the threads of the group before the process ends: torch aborts where one outlives its owner."""
+    """Ends the threads of the group before the process ends: torch aborts where one outlives its owner."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
 
 
 @contextmanager
 def reporting_unreachable() -> Iterator[None]:
-    """Turn torch's error about an unreachable process into a fault."""
+    """Turns torch's error about an unreachable process into a fault."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
@@ -305,7 +305,7 @@ def reporting_unreachable() -> Iterator[None]:
 
 
 def end_with_launcher() -> None:
-    """From now on, end this process when the process that started it ends. What the ledger holds stays spent, and the
+    """Ends this process, from now on, when the process that started it ends. What the ledger holds stays spent, and the
     run can be resumed. Without this, processes would train on unnoticed after their launcher was killed."""
     launcher = int(os.environ.get(LAUNCHER, os.getppid()))
 
@@ -318,7 +318,7 @@ def end_with_launcher() -> None:
 
 
 def launch_processes(count: int, arguments: list[str], device: str) -> int:
-    """Run `python -m dprecipe` with these arguments in `count` processes on this machine; returns the exit code.
+    """Runs `python -m dprecipe` with these arguments in `count` processes on this machine; returns the exit code.
 
     `device`: `runtime.device` of the recipe.
 
@@ -359,8 +359,8 @@ def launch_processes(count: int, arguments: list[str], device: str) -> int:
 
 
 def raised_by(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether an exception of this kind is the error, or what it was raised in place of. A signal that comes between
-    two lines of torch's launcher surfaces as another error of its clean-up."""
+    """Returns True if the error, or one in its chain of causes and contexts, is of this kind. A signal between two
+    lines of torch's launcher surfaces as another error of its clean-up."""
     following: BaseException | None = error
     while following is not None:
         if isinstance(following, kind):

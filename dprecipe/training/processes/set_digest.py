@@ -1,4 +1,4 @@
-"""What processes of a run compare before it begins: digests of weights and of training records, in memory alone."""
+"""Digests of weights and of training records, which processes of a run compare before it begins; in memory only."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dprecipe.training.publish.provenance import private_of
 
 
 def digest_set(records: RecordSource) -> str:
-    """A digest of training records; of a source of its own kind, of all that it gives. A unit that is another one in
-    another process would be in two parts of a batch, and could move the sum twice as far as is accounted for."""
+    """Returns a digest of training records; for a custom source, of all that it gives. A unit that differs between
+    processes would be in two parts of a batch, and could move the sum twice as far as is accounted for."""
     private = private_of(records)
     return digest_of(_read_all(records) if private is None else private)
 
@@ -30,7 +30,8 @@ def _read_all(records: RecordSource) -> Iterator[NDArray[Any]]:
 
 
 def digest_of(parts: Iterable[NDArray[Any] | bytes]) -> str:
-    """A digest of the numbers, their types and shapes; sent to other processes of the run and never written to disk."""
+    """Returns a digest of the numbers, their types and shapes; sent to other processes of the run and never written to
+    disk."""
     digest = hashlib.sha256()
     for part in parts:
         kind = f"bytes {len(part)}" if isinstance(part, bytes) else f"{part.dtype.str} {part.shape}"

@@ -1,4 +1,4 @@
-"""What processes send each other where each has a shard of a vector: parts of the whole, sums into shards.
+"""Exchange between processes that each have a shard of a vector: parts of the whole, sums into shards.
 
 The shards are those of `Processes.shard_of`. Each process makes the same calls in the same order, or none goes on.
 
@@ -17,13 +17,13 @@ from torch import Tensor
 from dprecipe.training.processes.processes import Processes, reporting_unreachable
 
 BUCKET = 1 << 22
-"""Numbers of a sum that are sent at once, at least, where there are as many: 32 MiB."""
+"""The least count of numbers in a sum that are sent at once, where there are as many: 32 MiB."""
 ALL_GATHER = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
 """The former is the name since torch 2.13, where the latter warns."""
 
 
 def fill(processes: Processes, whole: Tensor, place: slice, own_S: Tensor, size: int) -> None:
-    """Let `whole` hold the numbers of `place`, of which each process has those in its shard `own_S`."""
+    """Fills `whole` with the numbers of `place`; each process has those of its own shard in `own_S`."""
     with reporting_unreachable():
         for rank, part in owners(processes, place, size):
             values = whole[part.start - place.start : part.stop - place.start]
@@ -35,7 +35,7 @@ def fill(processes: Processes, whole: Tensor, place: slice, own_S: Tensor, size:
 
 
 def collect(processes: Processes, own_S: Tensor, size: int) -> Tensor | None:
-    """(`size`,) on the CPU: all shards, in the leader; None in the others."""
+    """Returns (`size`,) on the CPU: all shards, in the leader; None in the others."""
     shard = own_S.detach().contiguous()
     with reporting_unreachable():
         if processes.rank:
@@ -52,7 +52,7 @@ def collect(processes: Processes, own_S: Tensor, size: int) -> Tensor | None:
 
 
 def owners(processes: Processes, place: slice, size: int) -> Iterator[tuple[int, slice]]:
-    """Each process that has numbers of `place`, and which."""
+    """Yields each process that has numbers of `place`, and which."""
     for rank in range(processes.count):
         shard = processes.shard_of(rank, size)
         start, stop = max(shard.start, place.start), min(shard.stop, place.stop)
@@ -62,7 +62,7 @@ def owners(processes: Processes, place: slice, size: int) -> Iterator[tuple[int,
 
 @final
 class FrozenGather:
-    """How `fully_shard` gathers: as by default, with a fault where a process is lost."""
+    """The gather of `fully_shard`: the default one, with a fault where a process is lost."""
 
     def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.empty(size, dtype=dtype, device=device)
@@ -76,7 +76,7 @@ class FrozenGather:
 
 @final
 class ShardSum:
-    """A sum over processes, of which each keeps its shard: numbers are sent to whose they are, and added there."""
+    """A sum over processes; each keeps its shard: numbers are sent to the process that owns them, and added there."""
 
     def __init__(self, processes: Processes, size: int, device: torch.device) -> None:
         place = processes.shard_of(processes.rank, size)
@@ -87,14 +87,14 @@ class ShardSum:
         self._count = 0
 
     def add(self, place: slice, values: Tensor) -> None:
-        """Add float64 `values` at `place`; every process adds numbers, maybe zeros, at the same places."""
+        """Adds float64 `values` at `place`; every process adds numbers, maybe zeros, at the same places."""
         self._waiting.append((place, values))
         self._count += len(values)
         if self._count >= BUCKET:
             self.flush()
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Sends what waits."""
         waiting, self._waiting, self._count = self._waiting, [], 0
         by_owner: dict[int, list[tuple[slice, Tensor]]] = {}
         for place, values in waiting:

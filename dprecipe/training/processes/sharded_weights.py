@@ -3,7 +3,7 @@ computes.
 
 **What is not trained** (the base of adapters) is left to torch's `fully_shard`. No gradient of it exists, so that torch
 adds up nothing: all that it sends are these weights. Outside of a pass the model has torch's `DTensor` in their place,
-and each pass through it, by whoever, gathers them in all processes.
+and each pass through it, whoever makes it, gathers them in all processes.
 
 **What is trained** stays with this module, as `shards` does it; nor are sums whole anywhere
 (`engine.sharded_sum`). The model keeps its trained parameters. Outside of a pass they have no memory:
@@ -12,7 +12,7 @@ to read one then is an error of the caller. `fully_shard` can't have them:
 - It puts other parameters into the model for each pass. The engine knows a trained parameter by the object: whose terms
   these are, and that none is used outside its layer. Under `fully_shard` no parameter of a pass is one that it knows.
 - It averages gradients of the batch. What is added up here are clipped sums in float64, from other passes than torch's.
-- It divides each parameter by rows. Noise, state and checkpoints have one vector, of which a shard is one part.
+- It divides each parameter by rows. Noise, state and checkpoints have one vector, and a shard is one part of it.
 
 In a pass the memory of one block is there at a time (of torch's, that of the next as well), besides the parameters that
 are in no block (embedding, last norm, head).
@@ -22,7 +22,7 @@ are in no block (embedding, last norm, head).
 | a trained parameter of two blocks, or of a block and of what is outside | it is one of those that are in no block |
 | another one of two blocks, and of nothing else | each process has it whole |
 | a model without blocks, or of one | refused before anything is spent |
-| another number of processes after a resume | a checkpoint has everything whole, and is divided anew |
+| another number of processes after a resume | a checkpoint has everything whole, and is divided again |
 | the leader saves or publishes, or before it scores | it collects the shards in the machine's memory |
 | the leader scores | it takes a copy of the model that was made when that was whole: torch copies no divided one |
 
@@ -58,25 +58,25 @@ from dprecipe.training.steps.optimise import cut_like
 
 
 def gathers_weights(plan: Plan) -> bool:
-    """Whether this process keeps a part of the model's weights."""
+    """Returns True if this process keeps a part of the model's weights."""
     return is_worker() and plan.runtime.sharding == "parameters"
 
 
 def whole_on(plan: Plan, device: torch.device) -> torch.device:
-    """Where the model is while it is whole: where it trains, or in the machine's memory, if its weights are gathered
-    on the device block by block."""
+    """Returns the device of the model while it is whole: where it trains, or the machine's memory, if its weights are
+    gathered on the device block by block."""
     return torch.device("cpu") if gathers_weights(plan) else device
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The repeated blocks of a model, in the order in which records pass them; empty of one that has none."""
+    """Returns the repeated blocks of a model, in the order in which records pass them; empty if it has none."""
     if isinstance(model, CausalLanguageModel):
         return model.blocks
     return list(model.layers) if isinstance(model, TextTransformer) else []
 
 
 def check_in_blocks(model: nn.Module, device: torch.device, *, from_python: bool = False) -> None:
-    """The weights of this model can be in shards.
+    """Checks that the weights of this model can be in shards.
 
     `from_python`: it is a caller's module, whose weights are compared around each step.
 
@@ -84,7 +84,7 @@ def check_in_blocks(model: nn.Module, device: torch.device, *, from_python: bool
         RunFailed: they can't.
     """
     if device.type == "mps":
-        raise _refused("needs a device whose processes can reach each other, and mps is none")
+        raise _refused("needs a device whose processes can reach each other, which mps is not")
     if from_python:
         raise _refused("needs the recipe's own model, and this one came from Python")
     if len(blocks_of(model)) < 2:
@@ -98,7 +98,7 @@ class Piece:
     """Trained parameters that follow one another, as one tensor."""
 
     whole: Tensor
-    """Without memory where it is not gathered; the parameters are views of it."""
+    """The parameters as one tensor, without memory while it is not gathered; they are views of it."""
     place: slice
 
     def free(self) -> None:
@@ -134,7 +134,8 @@ class ShardedWeights(Shard):
         self._gathered: list[Piece] = []
 
     def _take_over(self, parameters: Sequence[nn.Parameter]) -> list[Piece]:
-        """The pieces of those that are trained, which are views of them from now on, without memory."""
+        """Takes over the trained parameters and returns their pieces: from now on the parameters are views of these,
+        without memory."""
         pieces, start = list[Piece](), 0
         own = {id(parameter) for parameter in parameters}
         for taken, group in groupby(self._trained, lambda parameter: id(parameter) in own):
@@ -176,7 +177,7 @@ class ShardedWeights(Shard):
                 self._model.reshard()  # no backward pass did, where there was none
 
     def _exchange(self, pieces: list[Piece]) -> None:
-        """Gather a block, in the place of the one that is there: passes go from block to block."""
+        """Gathers a block, instead of the one that is there: passes go from block to block."""
         if pieces is not self._gathered:
             for piece in self._gathered:
                 piece.free()
@@ -196,14 +197,14 @@ class ShardedWeights(Shard):
         return ShardSum(self._processes, self._size, self._device)
 
     def keep(self, clipped: ClippedSum) -> ClippedSum:
-        """The sum is in shards already."""
+        """Returns the sum as it is: it is in shards already."""
         return clipped
 
     def spread(self) -> None:
-        """Each process keeps what it has moved: weights are gathered in each pass."""
+        """Does nothing: each process keeps what it has moved, and weights are gathered in each pass."""
 
     def load(self, model: nn.Module, state: Mapping[str, Tensor]) -> None:
-        """Take this shard of the weights in `state`.
+        """Takes this shard of the weights in `state`.
 
         Raises:
             KeyError, ValueError: they are not of this model.
@@ -219,7 +220,7 @@ class ShardedWeights(Shard):
                     frozen.copy_(state[name])
 
     def collect(self, optimizer: dict[str, Any], fresh: dict[str, Any], average_S: Tensor | None) -> dict[str, Any]:
-        """Everything whole, on the CPU, in the leader; nothing in the others."""
+        """Returns everything whole, on the CPU, in the leader; nothing in the others."""
         trained = collect(self._processes, self.weights, self._size)
         names = [name for name, value in optimizer["state"].get(0, {}).items() if isinstance(value, Tensor)]
         by_name = {
@@ -245,7 +246,7 @@ class ShardedWeights(Shard):
         return {"model": weights, "optimizer": {**fresh, "state": state if by_name else {}}, "average": average}
 
     def _collected(self, own_S: Tensor) -> Tensor:
-        """(P,) in the leader, nothing in the others."""
+        """Returns (P,) in the leader, nothing in the others."""
         whole = collect(self._processes, own_S, self._size)
         return torch.empty(0) if whole is None else whole
 
@@ -256,7 +257,7 @@ class ShardedWeights(Shard):
 def _shard_frozen(
     model: nn.Module, blocks: Sequence[tuple[nn.Module, list[nn.Parameter]]], device: torch.device
 ) -> None:
-    """Leave what is not trained to torch, block by block: only one at a time is whole on the device."""
+    """Leaves what is not trained to torch, block by block: only one at a time is whole on the device."""
     frozen = {parameter for parameter in model.parameters() if not parameter.requires_grad}
     if not frozen:
         return
@@ -280,7 +281,7 @@ def _gather_frozen(value: Tensor) -> Tensor:
 
 
 def _parameters_by_block(model: nn.Module, blocks: Sequence[nn.Module]) -> list[list[nn.Parameter]]:
-    """Of each block the parameters that nothing outside of it has."""
+    """Returns, for each block, the parameters that nothing outside of it has."""
     inside = [set(block.modules()) for block in blocks]
     others = {layer for layer in model.modules() if not any(layer in layers for layers in inside)}
     owners: dict[int, set[int]] = {}

@@ -12,7 +12,7 @@ ticket, which comes from the leader's gate, after the ledger has the event.
 | case | what happens |
 |---|---|
 | the coordinates can't be divided evenly | the last shards are smaller, or empty |
-| another number of processes after a resume | a checkpoint has everything whole, and is divided anew |
+| another number of processes after a resume | a checkpoint has everything whole, and is divided again |
 | parameters of several types of numbers | refused before anything is spent |
 
 Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", stages 1 and 2.
@@ -34,11 +34,11 @@ from dprecipe.training.processes.processes import Processes
 from dprecipe.training.steps.optimise import cut_like
 
 COUNTER = "step"
-"""What an optimiser calls its number of steps, the one thing in its state that has no coordinates."""
+"""The optimiser's name for its number of steps, the one thing in its state that has no coordinates."""
 
 
 def check_divisible(trained: Sequence[nn.Parameter]) -> None:
-    """These parameters can be one vector of numbers.
+    """Checks that these parameters can be one vector of numbers.
 
     Raises:
         RunFailed: they are of several types of numbers, or on several devices.
@@ -63,7 +63,7 @@ class Shard:
         self.weights = nn.Parameter(self._cut(self._trained))
 
     def load(self, model: nn.Module, state: Mapping[str, Tensor]) -> None:
-        """Give the model the weights in `state`, and take this shard of them.
+        """Gives the model the weights in `state`, and takes this shard of them.
 
         Raises:
             RuntimeError: they are not of this model.
@@ -73,30 +73,31 @@ class Shard:
             self.weights.copy_(self._cut(self._trained))
 
     def spread(self) -> None:
-        """Put the weights of all shards into the model, the same in every process."""
+        """Puts the weights of all shards into the model, the same in every process."""
         with torch.no_grad():
             for parameter, part in zip(self._trained, self.gather(self.weights), strict=True):
                 parameter.copy_(part)
 
     def keep(self, clipped: ClippedSum) -> ClippedSum:
-        """Of the sums of all processes, this shard's part of their sum; it is bounded as the whole is."""
+        """Returns this shard's part of the sum over all processes; it is bounded as the whole is."""
         bound = clipped.bound[self.place] if isinstance(clipped.bound, Tensor) else clipped.bound
         return replace(clipped, value=self._processes.scattered(clipped.value), bound=bound)
 
     def gather(self, own_S: Tensor) -> list[Tensor]:
-        """What all shards have, in the shapes of the parameters."""
+        """Returns what all shards have, in the shapes of the parameters."""
         return cut_like(self._processes.gathered(own_S.detach(), self._size), self._trained)
 
     def collect(self, optimizer: dict[str, Any], fresh: dict[str, Any], average_S: Tensor | None) -> dict[str, Any]:
-        """The optimiser's state and the average whole, in every process; `fresh`: see `gather_state`. Where weights are
-        in shards, the weights, too, and all of it in the leader alone."""
+        """Returns the optimiser's state and the average whole, in every process; `fresh`: see `gather_state`. Where
+        weights are in shards, the weights, too, and all of it in the leader alone."""
         return {
             "optimizer": self.gather_state(optimizer, fresh),
             "average": None if average_S is None else self._processes.gathered(average_S, self._size),
         }
 
     def gather_state(self, own: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
-        """An optimiser's state of all parameters, from those of the shards: the state that one process would have.
+        """Returns an optimiser's state of all parameters, from those of the shards: the state that one process would
+        have.
 
         `whole`: the state of an optimiser of all parameters that has made no step.
         """
@@ -127,7 +128,7 @@ class Shard:
         return {**own, "state": {0: cut}}
 
     def cut_average(self, whole_P: Tensor | None) -> Tensor | None:
-        """(S,): this shard of an average."""
+        """Returns (S,): this shard of an average."""
         return None if whole_P is None else whole_P[self.place].clone()
 
     @property
@@ -135,7 +136,7 @@ class Shard:
         return range(len(self._trained))
 
     def _cut(self, values: Sequence[Tensor]) -> Tensor:
-        """(S,): this shard of tensors in the shapes of the parameters."""
+        """Returns (S,): this shard of tensors in the shapes of the parameters."""
         flat_P = torch.cat([value.detach().reshape(-1) for value in values])
         if len(flat_P) != self._size:
             raise ValueError(f"{len(flat_P)} numbers for {self._size} parameters")

@@ -1,4 +1,4 @@
-"""What a plan becomes before training: records gathered and checked, model, loss and scores.
+"""Preparation of a plan for training: records gathered and checked, model, loss and scores.
 
 `program` puts it together; `records` brings batches to the device.
 """

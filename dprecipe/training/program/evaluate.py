@@ -1,6 +1,5 @@
-"""Scores on held-out records: of classes and names accuracy and loss, of numbers and counts the errors, in declared
-units.
-"""
+"""Scores on held-out records: accuracy and loss for classes and names; errors in declared units for numbers and
+counts."""
 
 from __future__ import annotations
 
@@ -33,14 +32,14 @@ from dprecipe.training.program.prefetch import carry_to_device
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Over all held-out records.
+    """A score over all held-out records.
 
-    Of classes `accuracy` and the cross entropy as `loss`. Of names that may apply `accuracy` is the share of records
-    of which every answer is right, and `loss` the binary cross entropy. Of a number or a count, whose `accuracy` is
-    None, the `mean_absolute_error` in the label's units, and as `loss` the mean squared error, of a count the mean
-    Poisson deviance. Of texts `loss` is the mean over records of their loss by token, and `full` has the `perplexity`
-    of all learned tokens together, their number and the base's perplexity. `full`: what `training.metrics` measures,
-    of a finished model.
+    For classes, `accuracy` and the cross entropy as `loss`. For names that may apply, `accuracy` is the share of
+    records with every answer right, and `loss` the binary cross entropy. For a number or a count `accuracy` is
+    None; there is the `mean_absolute_error` in the label's units, and `loss` is the mean squared error, for a count the
+    mean Poisson deviance. For texts, `loss` is the mean over records of their loss by token, and `full` has the
+    `perplexity` of all learned tokens together, their number and the base's perplexity. `full`: what `training.metrics`
+    measures for a finished model.
     """
 
     accuracy: float | None
@@ -51,7 +50,7 @@ class Score:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The figures by name, the one that says most first."""
+        """Returns the figures by name, the one that says most first."""
         figures = {
             "accuracy": self.accuracy,
             "mean_absolute_error": self.mean_absolute_error,
@@ -62,7 +61,7 @@ class Score:
 
     @property
     def summary(self) -> str:
-        """The figure that says most, in words."""
+        """Returns the figure that says most, in words."""
         name, value = next(iter(self.metrics.items()))
         return f"accuracy {value:.2%}" if name == "accuracy" else f"{name.replace('_', ' ')} {value:.4g}"
 
@@ -70,13 +69,13 @@ class Score:
 _CORRECT, _LOSS, _ABSOLUTE, _NATS, _TOKENS = range(5)
 """Places of the sums that scores are made of."""
 MAX_NATS = 700.0
-"""Of a token: more has a perplexity beyond double precision."""
+"""The largest loss of a token, in nats: beyond it the perplexity exceeds double precision."""
 METRICS = "metrics.json"
 """The file in `private/` with the full set of scores of a finished model."""
 
 
 class Scored(Protocol):
-    """What is scored."""
+    """Records that can be scored."""
 
     def __len__(self) -> int: ...
     def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], Labels]: ...
@@ -90,7 +89,7 @@ MIN_SAMPLE, MAX_SAMPLE = 100, 1000
 
 
 def size_sample(records: int) -> int:
-    """How many of so many training records are scored along a run."""
+    """Returns the number of training records, out of `records`, that are scored along a run."""
     return min(records, max(MIN_SAMPLE, min(records // 20, MAX_SAMPLE)))
 
 
@@ -150,7 +149,7 @@ class HeldOut:
 
     @phase("scores")
     def score(self, state: Mapping[str, Tensor], *, full: bool = False) -> Score:
-        """Score the model with the weights in `state`, in evaluation mode; its code may write to them. `full`: with
+        """Scores the model with the weights in `state`, in evaluation mode; its code may write to them. `full`: with
         everything that `training.metrics` measures, which a run needs at its end alone.
 
         Sums are added up where the model is, and fetched at the end: a GPU is waited for once, and not in each part
@@ -204,7 +203,7 @@ class HeldOut:
 
 
 def _text_scores(nats: float, tokens: int, base: float | None) -> dict[str, Any]:
-    """Of `tokens` learned tokens that cost `nats` together; empty of none."""
+    """Returns the scores of `tokens` learned tokens that cost `nats` together; empty for no tokens."""
     if not tokens:
         return {}
     by_token = nats / tokens
@@ -213,7 +212,7 @@ def _text_scores(nats: float, tokens: int, base: float | None) -> dict[str, Any]
 
 
 def _sum_errors(predicted: Tensor, labels: Tensor, target: NumberTarget | CountTarget) -> Tensor:
-    """Squared errors; of counts, Poisson deviances."""
+    """Returns squared errors; for counts, Poisson deviances."""
     if isinstance(target, NumberTarget):
         return (predicted - labels).square().sum()
     deviances: Tensor = 2 * (torch.special.xlogy(labels, labels / predicted) - labels + predicted)
@@ -221,6 +220,6 @@ def _sum_errors(predicted: Tensor, labels: Tensor, target: NumberTarget | CountT
 
 
 def keep_metrics(score: Score, path: Path) -> None:
-    """Write the full set of scores to a file in `private/`. One that can't be written does not stop the run."""
+    """Writes the full set of scores to a file in `private/`. One that can't be written does not stop the run."""
     with suppress(OSError):
         durable.replace_file(path, render_metrics(score.full, score.records))

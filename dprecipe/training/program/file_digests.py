@@ -1,5 +1,5 @@
-"""Digests of the files that a source reads, for who says something of the files beside the records: what weights that
-saw public records say of them, and what an account knows its data by. Records and digests are of one content.
+"""Digests of the files that a source reads. Weights that saw public records name the files by them, and an account
+knows its data by them. Records and digests have one content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dprecipe.release.untrusted import sha256_of
 
 
 def digest_files(source: AnySource, root: Path) -> dict[str, str]:
-    """SHA-256 of each file by its name; of more than `MAX_FILES`, one of the sorted digests of all of them."""
+    """Returns the SHA-256 of each file by its name; for more than `MAX_FILES` files, one of the sorted digests of all
+    of them."""
     digests = [(file, sha256_of(file)) for file in source.all_files(root)]
     if len(digests) > MAX_FILES:
         whole = hashlib.sha256("\n".join(sorted(digest for _, digest in digests)).encode()).hexdigest()
@@ -42,7 +43,7 @@ def holding_still(source: AnySource | None, root: Path) -> Iterator[None]:
     if _list_states(source, root) != before:
         raise DataFault(
             f"{', '.join((source.files if source else {}).values()) or 'a source'}: changed while it was read",
-            "start again when nobody writes to it",
+            "start again when nothing writes to it",
         )
 
 

@@ -45,7 +45,7 @@ class Gathered:
     """The file of the recipe's tokeniser, which a release needs."""
 
     def prepared(self, role: Role) -> RecordSource | None:
-        """The records of a role as a run reads them; None where there are none. They are kept once."""
+        """Returns the records of a role as a run reads them; None where there are none. They are kept once."""
         source = self.sources.get(role)
         if isinstance(source, Records):
             if source.awaits_scattering and not is_watched():  # a terminal shows progress, which counts records
@@ -54,8 +54,8 @@ class Gathered:
         return source
 
     def write(self, private: Path) -> None:
-        """`data-check.json` and `data-check.txt`, counts of private records, into a run's private folder, and the
-        tokeniser, for the release.
+        """Writes `data-check.json` and `data-check.txt`, counts of private records, into a run's private folder, and
+        the tokeniser, for the release.
 
         Raises:
             RunFailed: the disk refuses the tokeniser.
@@ -80,7 +80,7 @@ class Gathered:
 
 
 def _waits_for_stages(plan: Plan, value: object) -> bool:
-    """Whether all paid steps of the plan are pending on an object from Python; true where there is none."""
+    """Returns True if all paid steps of the plan are pending on an object from Python, or if there is no object."""
     if not plan.stages or isinstance(value, HeldRecords):
         return True
     steps = [plan.data.preprocess[stage.step] for stage in plan.stages]
@@ -88,7 +88,7 @@ def _waits_for_stages(plan: Plan, value: object) -> bool:
 
 
 def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None = None) -> Gathered:
-    """What a plan reads, from its files or from the `objects` that Python passed in their place.
+    """Gathers what a plan reads, from its files or from the `objects` that Python passed instead of them.
 
     Raises:
         UsageFault: an object is nothing to read from.
@@ -142,7 +142,7 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
         gathered.tokenizer = tokens.content
     attempt(lambda: check_files(plan.data, root))
     copies = find_folder(plan.runtime.prepared, plan.source.file)
-    # An account, and weights that have seen records, are held against the files: they are to be what is trained on.
+    # An account, and weights that have seen records, are compared with the files: these must be what is trained on.
     is_compared = plan.budget.account is not None or (
         isinstance(plan.model, Pretrained) and plan.model.init is not None
     )

@@ -33,9 +33,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def choose_loss(target: Target, training: Training) -> Loss:
-    """The loss of a label: cross entropy of classes, half the squared error (or Huber's loss) of a number, Poisson's of
-    a count, binary cross entropy of names that may apply, negative log-likelihood of the next token. `training` chooses
-    where there is a choice, and has passed `planning.labels`.
+    """Returns the loss of a label: cross entropy of classes, half the squared error (or Huber's loss) of a number,
+    Poisson's of a count, binary cross entropy of names that may apply, negative log-likelihood of the next token.
+    `training` chooses where there is a choice, and has passed `planning.labels`.
     """
     match target:
         case ClassTarget():
@@ -52,14 +52,15 @@ def choose_loss(target: Target, training: Training) -> Loss:
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """(N, C), (N,) -> (N,): negative log-likelihood of each record's label."""
+    """Returns (N,): the negative log-likelihood of each record's label."""
     return functional.cross_entropy(outputs, labels, reduction="none")
 
 
 def weigh_classes(
     target: ClassTarget | SeveralTarget, declared: Mapping[str, float] | tuple[float, ...] | None
 ) -> tuple[float, ...] | None:
-    """The weight of each class or name, in order; None where none are declared. One that is left out has weight 1."""
+    """Returns the weight of each class or name, in order; None where none are declared. One that is left out has weight
+    1."""
     if declared is None or isinstance(declared, tuple):
         return declared
     return tuple(declared.get(name, 1.0) for name in name_classes(target))
@@ -173,7 +174,7 @@ class NextTokenLoss:
 
 
 def generalised_cross_entropy(outputs: Tensor, labels: Tensor, q: float) -> Tensor:
-    """(N, C), (N,) -> (N,): (1 - p^q) / q, with p the probability of the label; cross-entropy for q = 0.
+    """Returns (N,): (1 - p^q) / q, with p the probability of the label; cross-entropy for q = 0.
 
     Wrong labels pull less: the gradient is cross-entropy's times p^q. Source: Z. Zhang, M. Sabuncu, "Generalized Cross
     Entropy Loss for Training Deep Neural Networks with Noisy Labels", NeurIPS 2018, equation 6.
@@ -187,7 +188,7 @@ ODD = 6364136223846793005
 
 
 def synthetic_labels(numbers: Tensor, target: Target) -> Tensor:
-    """Synthetic labels (N,), one for each whole number: neighbouring numbers have different ones."""
+    """Makes synthetic labels (N,), one for each whole number: neighbouring numbers have different ones."""
     match target:
         case ClassTarget(classes=classes):
             return numbers % classes

@@ -4,7 +4,7 @@ They go to `private/metrics.json`, for the run's owner (of a run without privacy
 the certificate where the records are declared public, without the confusion matrix. scikit-learn computes them, and is
 imported when they are asked for: once, at the end of a run.
 
-Axes: N records, C classes, K names of which any may apply.
+Axes: N records, C classes, K names, any of which may apply.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from dprecipe.release.scores import BASELINE
 
 Floats = NDArray[np.float64]
 PRIVATE, PUBLIC = "dprecipe.private-metrics/v1", "dprecipe.public-metrics/v1"
-"""Of the file in `private/`, and of that beside weights without privacy."""
+"""The schemas of the file in `private/`, and of the one beside weights without privacy."""
 BINS = 10
-"""Of the calibration error."""
+"""The number of parts of [0, 1] for the calibration error."""
 THRESHOLD = 0.5
 """The probability above which a name is said to apply."""
 MAX_CONFUSION = 100
-"""Classes of a confusion matrix, at most."""
+"""The largest number of classes in a confusion matrix."""
 
 
 def measure(predicted: Floats, labels: Floats, target: Target) -> dict[str, Any]:
@@ -53,14 +53,16 @@ def measure(predicted: Floats, labels: Floats, target: Target) -> dict[str, Any]
 
 
 def _import_metrics() -> Any:
-    """scikit-learn's, without pandas, which it imports where it is installed, and takes no table of here."""
+    """Imports scikit-learn's metrics without pandas, which it would import where installed, and which nothing here
+    needs."""
     with leaving_out("pandas"), importing_libraries():
         from sklearn import metrics
     return metrics
 
 
 def _of_classes(probabilities: Floats, labels: NDArray[np.int64]) -> dict[str, Any]:
-    """The baseline says the commonest class of these records, with the probabilities that the classes have in them."""
+    """Scores classes. The baseline says the commonest class of these records, with the probabilities that the classes
+    have in them."""
     metrics = _import_metrics()
     count, classes = probabilities.shape
     shares = np.bincount(labels, minlength=classes) / count
@@ -90,7 +92,8 @@ def _of_classes(probabilities: Floats, labels: NDArray[np.int64]) -> dict[str, A
 
 
 def _of_names(probabilities: Floats, answers: NDArray[np.bool_], names: tuple[str, ...]) -> dict[str, Any]:
-    """Each name by itself under `by_name`; of all, means over names (`macro`) and counts over all answers (`micro`).
+    """Scores each name by itself under `by_name`; of all, means over names (`macro`) and counts over all answers
+    (`micro`).
 
     The baseline of F1 always says yes, which no other constant answer beats; of `accuracy` it is the commonest
     combination of these records. AUC and average precision are of names that have both answers here.
@@ -127,7 +130,8 @@ def _of_names(probabilities: Floats, answers: NDArray[np.bool_], names: tuple[st
 
 
 def find_calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> float:
-    """The mean distance, weighted by records, of confidence and share of right answers in `BINS` equal parts of [0, 1].
+    """Returns the mean distance, weighted by records, of confidence and share of right answers in `BINS` equal parts of
+    [0, 1].
 
     Source: C. Guo et al., "On Calibration of Modern Neural Networks", ICML 2017, equation 3.
     """
@@ -137,7 +141,8 @@ def find_calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> floa
 
 
 def _of_numbers(predicted: Floats, labels: Floats, *, counts: bool) -> dict[str, Any]:
-    """The baseline predicts the mean label of these records; of the absolute error, their median, which is better."""
+    """Scores numbers. The baseline predicts the mean label of these records; for the absolute error, their median,
+    which is better."""
     metrics = _import_metrics()
     mean, median = np.full(len(labels), labels.mean()), np.full(len(labels), np.median(labels))
     result = {
@@ -155,7 +160,7 @@ def _of_numbers(predicted: Floats, labels: Floats, *, counts: bool) -> dict[str,
 
 
 def render_metrics(scores: Mapping[str, Any], records: int, schema: str = PRIVATE) -> bytes:
-    """`metrics.json`. JSON has no infinity: the scores of a diverged model are null."""
+    """Returns `metrics.json`. JSON has no infinity: the scores of a diverged model are null."""
     content = {"schema": schema, "records": records, **scores}
     return json.dumps(_drop_infinities(content), indent=1, allow_nan=False).encode()
 

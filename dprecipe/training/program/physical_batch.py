@@ -29,7 +29,8 @@ FIRST = 8
 
 
 def measure_physical_batch(plan: Plan, build: Build, program: StepwiseProgram) -> int:
-    """How many records this process can hold in memory at once, as measured; at most as many as a batch has.
+    """Returns the number of records that this process can hold in memory at once, as measured; at most as many as a
+    batch has.
 
     Guarantees: nothing is computed on a record, nothing is charged, and the model is left as it was.
 
@@ -55,7 +56,7 @@ def measure_physical_batch(plan: Plan, build: Build, program: StepwiseProgram) -
 
 
 def sizes_up_to(largest: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12, … up to the first that is not below `largest`."""
+    """Returns 1, 2, 3, 4, 6, 8, 12, … up to the first that is not below `largest`."""
     sizes = [1]
     while sizes[-1] < largest:
         power = 1 << (sizes[-1].bit_length() - 1)
@@ -64,7 +65,7 @@ def sizes_up_to(largest: int) -> list[int]:
 
 
 def find_largest(sizes: list[int], meter: MemoryMeter, step: Callable[[int], None]) -> tuple[int, int]:
-    """The largest of these ascending sizes whose step keeps to the meter's limit, and its peak.
+    """Returns the largest of these ascending sizes whose step keeps to the meter's limit, and its peak.
 
     A step's memory is taken to grow at most in proportion to its records, the part that does not grow included: so no
     step is begun that could exceed the limit, except on devices that survive it. There, the next size is tried as well.
@@ -99,7 +100,8 @@ def find_largest(sizes: list[int], meter: MemoryMeter, step: Callable[[int], Non
 
 
 def agree_on_size(plan: Plan, measured: int | None, processes: Processes, folder: RunFolder | None) -> Plan:
-    """The plan with the size that all processes and all attempts of a run take; the plan itself if it has a number.
+    """Returns the plan with the size that all processes and all attempts of a run take; the plan itself if it has a
+    number.
 
     `measured`: by this process; `folder`: the leader's. The first attempt takes the least of all processes and keeps
     it; later ones take what was kept, which decides how their sums are rounded.
@@ -129,5 +131,5 @@ def agree_on_size(plan: Plan, measured: int | None, processes: Processes, folder
 
 
 def with_size(plan: Plan, size: int) -> Plan:
-    """The plan with so many records at once."""
+    """Returns the plan with this many records at once."""
     return replace(plan, runtime=plan.runtime.model_copy(update={"physical_batch": size}))

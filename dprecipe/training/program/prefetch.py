@@ -16,7 +16,8 @@ R = TypeVar("R")
 
 
 def prefetch_results(function: Callable[[T], R], inputs: Iterable[T]) -> Iterator[R]:
-    """`map(function, inputs)`, with each call made while the answer before it is in use: in one thread, in order.
+    """Yields `map(function, inputs)`, with each call made while the answer before it is in use: in one thread, in
+    order.
 
     Guarantees: no more than one answer is waiting; what a call raises is raised where its answer is due; however the
     iteration ends, no call goes on after it.
@@ -33,19 +34,19 @@ def prefetch_results(function: Callable[[T], R], inputs: Iterable[T]) -> Iterato
 
 
 def runs_asynchronously(device: torch.device) -> bool:
-    """Whether a device computes by itself, while the CPU does something else."""
+    """Returns True if a device computes by itself, while the CPU does something else."""
     return device.type == "cuda"
 
 
 def pin_array(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    """The array as a tensor on the CPU, for a CUDA device in memory that it can copy from by itself."""
+    """Returns the array as a tensor on the CPU, for a CUDA device in memory that it can copy from by itself."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory() if device.type == "cuda" else tensor
 
 
 def carry_to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device; a CUDA device is not waited for, and until it has copied, torch uses the memory for
-    nothing else."""
+    """Returns the tensor on the device; a CUDA device is not waited for, and until it has copied, torch uses the memory
+    for nothing else."""
     if device.type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

@@ -72,11 +72,11 @@ class Sets:
 
     @property
     def from_python(self) -> bool:
-        """Whether any of the records came from Python."""
+        """True if any of the records came from Python."""
         return self.custom or self.custom_test
 
     def with_constants(self, constants: Sequence[StageConstants]) -> Sets:
-        """The same records after the paid steps that have released these constants."""
+        """Returns the same records after the paid steps that have released these constants."""
         if not constants:
             return self
         train, test = (apply_all(records, constants) for records in (self.train, self.test))
@@ -87,7 +87,7 @@ class Sets:
 
 @dataclass(frozen=True, slots=True)
 class StepwiseProgram:
-    """What a run needs besides its ledger."""
+    """The parts of a run besides its ledger."""
 
     model: nn.Module
     custom_model: bool
@@ -102,14 +102,15 @@ class StepwiseProgram:
     initial: InitialWeights | None = None
     """The file whose weights the model started from, where the recipe names one."""
     config: Config | None = None
-    """Of a model of transformers: what it is built from."""
+    """The configuration that a model of transformers is built from; None for other models."""
     base_perplexity: float | None = None
-    """Of a language model as its training begins, on the held-out texts; None without them."""
+    """The perplexity of a language model as its training begins, on the held-out texts; None without them."""
     physical_batch: int | None = None
     """Records that this process can hold in memory at once, as measured; None where the recipe has a number."""
 
     def with_constants(self, plan: Plan, constants: Sequence[StageConstants]) -> StepwiseProgram:
-        """The same program on its records as they are after the paid steps that have released these constants."""
+        """Returns the same program on its records as they are after the paid steps that have released these
+        constants."""
         if not constants:
             return self
         sets = self.sets.with_constants(constants)
@@ -117,7 +118,7 @@ class StepwiseProgram:
 
     @property
     def provenance(self) -> RunProvenance:
-        """What the certificate says of it."""
+        """Returns the facts that the certificate states of it."""
         return RunProvenance(
             self.checks,
             self.device,
@@ -134,7 +135,7 @@ def prepare(
     model: nn.Module | None = None,
     python_records: object | None = None,
 ) -> StepwiseProgram:
-    """Build the model, probe the program on synthetic records, and only then read its records.
+    """Builds the model, probes the program on synthetic records, and only then reads its records.
 
     `tests`: the probe's checks of the mechanism's sums. `python_records`: training records from Python. Their shape,
     the type of their numbers and the names of their fields decide how a module from Python is called; no value is read.
@@ -194,7 +195,8 @@ def prepare(
 def measure_base(
     model: nn.Module, records: RecordSource | None, device: torch.device, physical_batch: int, target: Target
 ) -> float | None:
-    """The perplexity of a language model's first weights on held-out texts; None of other models, and without texts."""
+    """Returns the perplexity of a language model's first weights on held-out texts; None for other models, and without
+    texts."""
     if records is None or not isinstance(target, TokenTarget):
         return None
     held_out = HeldOut(model, records, device, physical_batch, target)
@@ -203,7 +205,7 @@ def measure_base(
 
 
 def store_of(plan: Plan, records: RecordSource, device: torch.device) -> Store:
-    """The store of a run's records, augmented as the recipe says; with its canaries, where they are records."""
+    """Returns the store of a run's records, augmented as the recipe says; with its canaries, where they are records."""
     records = add_canaries(plan, records)
     return Store(records, device, lambda generator: make_augmentation(plan.data.preprocess, generator))
 
@@ -218,7 +220,7 @@ def apply_all(records: RecordSource | None, constants: Sequence[StageConstants])
 
 
 def form_of(plan: Plan, public: DataFacts, built: nn.Module, python_records: object | None = None) -> Form:
-    """What records look like: as declared, or as those from Python come."""
+    """Returns the form of records: as declared, or as those from Python come."""
     tokens = public.vocabulary
     if isinstance(plan.model, Transformer):
         tokens = plan.model.vocabulary or tokens
@@ -236,8 +238,8 @@ def form_of(plan: Plan, public: DataFacts, built: nn.Module, python_records: obj
 
 
 def records_at_once(plan: Plan) -> int:
-    """How many records the engine may put through the model at once: a physical batch, or the most that a batch has
-    in any phase."""
+    """Returns the number of records that the engine may put through the model at once: a physical batch, or the most
+    that a batch has in any phase."""
     unit, expected = plan.data.unit, plan.mechanism_plan.largest_expected_batch
     rows = plan.mechanism_plan.copies * (1 if unit == "record" else unit.max_records)
     expected *= plan.data.max_units / plan.data.planned_units  # a split may leave more units than are planned for
@@ -247,7 +249,7 @@ def records_at_once(plan: Plan) -> int:
 
 
 def build_started_model(plan: Plan, public: DataFacts) -> tuple[nn.Module, InitialWeights | None]:
-    """The recipe's model as its training begins, and where its weights came from if not from the seed.
+    """Returns the recipe's model as its training begins, and where its weights came from if not from the seed.
 
     Raises:
         DataFault: the file of initial weights is not there, or not of this model.
@@ -257,7 +259,7 @@ def build_started_model(plan: Plan, public: DataFacts) -> tuple[nn.Module, Initi
 
 
 def build_from(spec: Model, seed: int, folder: Path, public: DataFacts) -> tuple[nn.Module, InitialWeights | None]:
-    """A model as its training begins; `folder` is that of the recipe. See `build_started_model`."""
+    """Returns a model as its training begins; `folder` is that of the recipe. See `build_started_model`."""
     config = None
     if isinstance(spec, Transformers | CausalLm):
         check = check_decoder_config if isinstance(spec, CausalLm) else check_config
@@ -270,8 +272,8 @@ def build_from(spec: Model, seed: int, folder: Path, public: DataFacts) -> tuple
 
 
 def check_tokens(built: SequenceClassifier | CausalLanguageModel, public: DataFacts) -> None:
-    """The tokens of a tokeniser are those that a checkpoint's embedding has, with its padding. A decoder masks none:
-    what stands behind the end of a text no learned place sees.
+    """Checks that the tokens of a tokeniser are those that a checkpoint's embedding has, with its padding. A decoder
+    masks none: no learned place sees what stands behind the end of a text.
 
     Raises:
         DataFault: they are not.
@@ -293,12 +295,12 @@ def check_tokens(built: SequenceClassifier | CausalLanguageModel, public: DataFa
 
 
 def tokens_of(built: SequenceClassifier | CausalLanguageModel) -> int:
-    """How many tokens a checkpoint's embedding has."""
+    """Returns the number of tokens that a checkpoint's embedding has."""
     return built.vocabulary if isinstance(built, CausalLanguageModel) else int(built.network.config.vocab_size)
 
 
 def use_python_model(plan: Plan, model: nn.Module) -> nn.Module:
-    """A module from Python, which brings its own weights.
+    """Returns a module from Python, which brings its own weights.
 
     Raises:
         UsageFault: the recipe names others.
@@ -312,7 +314,7 @@ def use_python_model(plan: Plan, model: nn.Module) -> nn.Module:
 
 
 def declared_records(plan: Plan, root: Path, inputs: PythonInputs) -> Sets:
-    """The records the recipe names, or those that came from Python in their place."""
+    """Returns the records that the recipe names, or those that came from Python instead."""
     train = inputs.records("train", plan, root)
     if train is None:
         raise DataFault("there are no training records", "name data.train, or pass train=")
@@ -320,10 +322,10 @@ def declared_records(plan: Plan, root: Path, inputs: PythonInputs) -> Sets:
 
 
 def check_width(plan: Plan, records: RecordSource) -> None:
-    """Records have as many features as a model of known size has weights for.
+    """Checks that records have as many features as a model of known size has weights for.
 
     Raises:
-        DataFault: they have not.
+        DataFault: they do not.
     """
     features, _ = records.batch(slice(0, 1))
     width, declared_width = math.prod(features.shape[1:]), describe_data(plan.data).width
@@ -360,7 +362,7 @@ class Synthetic:
 
 
 def device_of(name: str) -> torch.device:
-    """The device of a run.
+    """Returns the device of a run.
 
     Raises:
         RunFailed: it is not there.

@@ -27,8 +27,8 @@ CHUNK_RECORDS = 4096
 
 
 def resident_batch(records: RecordSource, device: torch.device) -> tuple[Tensor, Tensor] | None:
-    """The prepared records on the device, where that is a GPU and they take at most a part of its memory: fetched one
-    batch at a time from the machine's, they keep it waiting. `None`: they are fetched."""
+    """Returns the prepared records on the device, where that is a GPU and they take at most a part of its memory:
+    fetching them from the machine's memory batch by batch would keep it waiting. `None`: they are fetched."""
     if not keeps_records(device) or not isinstance(records, Records) or not len(records):
         return None
     if records.next_stage is not None:  # what they will be is not known yet
@@ -61,7 +61,7 @@ class Store:
         self.device = device
         self._augment = augmented(self._generator)
         self.augments = self._augment is not None
-        """Whether records are augmented: if not, nothing is drawn for them, and `batch` uses no seed."""
+        """True if records are augmented: if not, nothing is drawn for them, and `batch` uses no seed."""
         self.units = records.unit_count
         self._resident = resident_batch(records, device)
         self._of_units: tuple[Indices, Indices] | None = None
@@ -72,7 +72,7 @@ class Store:
             self._of_units = (np.argsort(records.units, kind="stable"), starts)
 
     def batch(self, units: Indices, seed: int, groups: Indices | None = None) -> StoredBatch:
-        """The records of these units, not yet on the device; increasing unit numbers, or else with `groups`.
+        """Returns the records of these units, not yet on the device; increasing unit numbers, or else with `groups`.
 
         `groups`: for each unit the group, increasing from 0 without gaps, whose records' gradients are averaged;
         each unit is a group of its own when left out.
@@ -92,15 +92,16 @@ class Store:
         return StoredBatch(self, order[np.repeat(starts[units], counts) + within], numbers)
 
     def fetched(self, parts: Iterable[Indices]) -> Iterator[Fetched]:
-        """The records of each part, for `build_part`: where a device computes by itself and they are not there yet, one
-        part ahead, in a thread. Records that come from somewhere else than memory may not like another thread."""
+        """Returns the records of each part, for `build_part`: where a device computes by itself and they are not there
+        yet, one part ahead, in a thread. Records that come from somewhere else than memory may not like another
+        thread."""
         if self._resident is None and runs_asynchronously(self.device) and isinstance(self.records, Records):
             return prefetch_results(self._fetch, parts)
         return map(self._fetch, parts)
 
     def build_part(self, fetched: Fetched, units: Tensor | None = None, copies: int = 1) -> BatchPart:
-        """Fetched records on the device, each `copies` times in a row, each copy augmented by itself. To be called in
-        the order of the parts: augmentation draws here."""
+        """Puts fetched records on the device, each `copies` times in a row, each copy augmented by itself. To be called
+        in the order of the parts: augmentation draws here."""
         features, labels = (carry_to_device(tensor, self.device) for tensor in fetched)
         if copies > 1:
             features, labels = features.repeat_interleave(copies, 0), labels.repeat_interleave(copies, 0)
@@ -168,7 +169,7 @@ class UnitRowsBatch:
             yield BatchPart(torch.unflatten(batch.features, 0, shape), labels_UR)
 
     def _cut(self, size: int) -> Iterator[tuple[Indices, Indices, int]]:
-        """Of each part: its records, those of one unit after the other; how many each unit has; and to how many each is
+        """Yields for each part its records, unit after unit; how many each unit has; and to how many each is
         filled up, by repetition of its last one."""
         indices = self.batch.indices
         if self.batch.units is None:
@@ -189,6 +190,6 @@ class UnitRowsBatch:
 
 
 def _round_up(count: int) -> int:
-    """The next number of the form 2^k or 3·2^k."""
+    """Returns the next number of the form 2^k or 3·2^k."""
     power = 1 << (count - 1).bit_length()
     return power * 3 // 4 if power * 3 // 4 >= count else power

@@ -1,1 +1,1 @@
-"""What leaves a run: the release, or what waits for it, and the private report."""
+"""Results that leave a run: the release, or what waits for it, and the private report."""

@@ -1,4 +1,5 @@
-"""Whether a run can end in a certificate, asked before it spends anything: one is written of what is known by then."""
+"""A check that a run can end in a certificate, before it spends anything: a draft is written of what is known by
+then."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from dprecipe.release.untrusted import MAX_BYTES, ContentError, validate_documen
 from dprecipe.training.publish.provenance import RunProvenance
 
 _ROOM = 1 << 20
-"""Bytes that a certificate of a run may be longer than its draft: more attempts, scores, bounds by position."""
+"""The bytes by which a run's certificate may be longer than its draft: more attempts, scores, bounds by position."""
 _REMEDIES = {
     "tensors": "give the module's parameters and buffers shorter names and fewer axes, or register fewer of them",
     "assumptions": "give the module's buffers shorter names and fewer axes; or shorten what the recipe names",
@@ -32,18 +33,18 @@ _REMEDIES = {
     "provenance.recipe.overrides": "write what --set changes into the recipe",
     "provenance.initial_weights": "give the file of initial weights a shorter name",
 }
-"""By the part of the certificate that has no room for it."""
+"""The remedies, by the part of the certificate that is too long."""
 _REMEDY = "shorten what the recipe has there"
 
 
 def check_publishable(plan: Plan, provenance: RunProvenance, released: Sequence[ReleasedTensor] = ()) -> None:
-    """A certificate of this run has room for all that it has to state. Ask before anything is spent.
+    """Checks that a certificate of this run can hold all that it has to state. Ask before anything is spent.
 
     `released`: all tensors, or none where they are the recipe's own and known only after training. ε is left as the
     budget has it: no accountant is asked.
 
     Raises:
-        UsageFault: it has not; names what is too long or too much, and the remedy.
+        UsageFault: it can't; the message names what is too long or too much, and the remedy.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     facts = provenance.facts(released or (ReleasedTensor("weight", (1,), "noisy_steps"),), "0" * 64, now, now)
@@ -80,7 +81,7 @@ _OF = {
     "Predicate": "",
     "Statement": "",
 }
-"""Where each part of a certificate stands in it."""
+"""The place of each part in a certificate."""
 
 
 def _largest(parts: dict[str, object]) -> str:
@@ -89,11 +90,11 @@ def _largest(parts: dict[str, object]) -> str:
 
 def _fault(part: str) -> UsageFault:
     remedy = next((words for place, words in _REMEDIES.items() if part.startswith(place)), _REMEDY)
-    return UsageFault(f"nothing was spent: the certificate of this run has no room for its {part[:500]}", remedy)
+    return UsageFault(f"nothing was spent: the certificate of this run can't hold its {part[:500]}", remedy)
 
 
 def draft_numbers(plan: Plan) -> Numbers:
-    """What the accountants will say, as far as its length goes; what a mechanism states of its own is worked out."""
+    """Returns placeholders as long as what the accountants will state; a mechanism's own statement is computed."""
     statement = mechanism_of(plan.mechanism).certificate.compute_numbers(plan, plan.events, plan.budget.epsilon, None)
     row = Accountant(name="pld", version="dprecipe 0", role="claim", epsilon=plan.budget.epsilon, bound="upper")
     risk = describe_risk(assess_point(plan.budget.epsilon, plan.budget.delta))

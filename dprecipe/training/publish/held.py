@@ -46,17 +46,17 @@ class ReleaseHeldBack(RunFailed):
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """What became of a run that was settled from its folder."""
+    """The outcome for a run that was settled from its folder."""
 
     folder: RunFolder
     account: ChargedAccount | None
-    """None where the reservation is void: nothing was drawn."""
+    """The account's statement; None where the reservation is void: nothing was drawn."""
     epsilon: float | None
-    """What the release claims; None where there is none yet."""
+    """The claim of the release; None where there is none yet."""
 
 
 def keep_source(plan: Plan, folder: RunFolder) -> None:
-    """Put the recipe's texts into `private/account.json`, with the place that relative paths start from.
+    """Puts the recipe's texts into `private/account.json`, with the place that relative paths start from.
 
     Raises:
         RunFailed: the disk refuses; nothing was spent.
@@ -93,8 +93,8 @@ def settle_or_hold(
     write: Callable[[Path], None],
     release: str,
 ) -> ChargedAccount | None:
-    """What the account says of the run, once it is settled there; None where the plan names no account. `release`: the
-    digest of what `write` puts into a release.
+    """Settles the run in its account and returns the account's statement; None where the plan names no account.
+    `release`: the digest of what `write` puts into a release.
 
     Raises:
         ReleaseHeldBack: it can't be reached, is gone or is damaged; what `write` puts into a release is kept.
@@ -106,7 +106,7 @@ def settle_or_hold(
         if not os.path.lexists(_held_of(folder)):
             _hold(plan, folder, ledger, facts, history, write)
         raise ReleaseHeldBack(
-            f"the run has ended, and its release is held back until its account is told: {unavailable.message}",
+            f"the run has ended; its release is held back until its account is settled: {unavailable.message}",
             f"when dprecipe account test {shlex.quote(plan.budget.account or '')} succeeds: dprecipe account settle "
             f"{shlex.quote(str(folder.path))} (nothing more is drawn)",
         ) from None
@@ -136,13 +136,13 @@ def _hold(
 
 
 def discard(folder: RunFolder) -> None:
-    """Delete what was held back: the release is there."""
+    """Deletes what was held back: the release is there."""
     shutil.rmtree(_held_of(folder), ignore_errors=True)
 
 
 def complete_run(path: Path) -> Completed:
-    """Settle a run in its account from its folder, and write the release that was held back. A run that has drawn
-    nothing gives its reservation back. Asked again, it goes on where it stopped.
+    """Settles a run in its account from its folder, and writes the release that was held back. A run that has drawn
+    nothing gives its reservation back. A repeated call goes on where the last one stopped.
 
     Raises:
         UsageFault: no run that is charged to an account; one that goes on, or that has its release.
@@ -181,8 +181,8 @@ def complete_run(path: Path) -> Completed:
 
 
 def _hold_again(plan: Plan, folder: RunFolder, facts: RunFacts) -> Plan:
-    """The plan, with the policies above its recipe today: a release that waited is one of today. Where the data lay
-    was looked at when the run began.
+    """Returns the plan, with the policies above its recipe today: a release that waited is one of today. Where the data
+    lay was looked at when the run began.
 
     Raises:
         RecipeError, PlanRefused: see `hold_run`.
@@ -245,7 +245,7 @@ def _read_source(folder: RunFolder) -> RecipeSource:
 
 
 def _read_waiting(folder: RunFolder) -> dict[str, Any] | None:
-    """What is held back beside the files; None where nothing is."""
+    """Reads what is held back beside the files; None where nothing is."""
     if not os.path.lexists(_held_of(folder)):
         return None
     try:

@@ -43,10 +43,10 @@ Points = Sequence[Mapping[str, float]]
 
 @phase("report")
 def write_private_report(folder: RunFolder, plan: Plan, is_test_public: bool, end: str = "") -> None:
-    """Write the page into the private folder. `is_test_public`: the held-out records are declared public. `end`: how an
-    attempt without a release ended, in words.
+    """Writes the page into the private folder. `is_test_public`: the held-out records are declared public. `end`: how
+    an attempt without a release ended, in words.
 
-    No run needs it: whatever goes wrong is told in one line, and the run goes on.
+    No run needs it: any failure is reported in one line, and the run goes on.
     """
     path = folder.private / NAME
     try:
@@ -68,8 +68,8 @@ def render_private_report(
     trials: Sequence[Sequence[str]] = (),
     end: str = "",
 ) -> str:
-    """The page. `points`: scores by step, as `metrics.csv` has them; `checks`: what the records were found to be;
-    `phases`: names and seconds; `trials`: the header and the rows of `trials.csv`; `end`: how it ended without a
+    """Renders the page. `points`: scores by step, as `metrics.csv` has them; `checks`: what the records were found to
+    be; `phases`: names and seconds; `trials`: the header and the rows of `trials.csv`; `end`: how it ended without a
     release."""
     nouns = mechanism_of(plan.mechanism).certificate.progress[1]
     held_out = "public records" if is_test_public else "private held-out records"
@@ -97,13 +97,13 @@ def render_private_report(
 
 
 def list_names(points: Points) -> list[str]:
-    """The scores of a log, each once: those on training records under the name of the score itself."""
+    """Returns the scores of a log, each once: those on training records under the name of the score itself."""
     names = dict.fromkeys(name.removeprefix(TRAINING) for point in points for name in point if name not in WHEN)
     return list(names)
 
 
 def draw_curves(axes: Axes, points: Points, name: str, what: str) -> None:
-    """A score on held-out records, and the same on training records beside it."""
+    """Draws a score on held-out records, and the same on training records beside it."""
     for key, label, colour in ((name, "held-out", MARK), (TRAINING + name, "training", CAP)):
         known = [(point["step"], point[key]) for point in points if math.isfinite(point.get(key, math.nan))]
         if known:

@@ -1,4 +1,4 @@
-"""Where a run's model and records came from and what was tried on its program: known before anything is spent."""
+"""Origin of a run's model and records, and what was tried on its program: known before anything is spent."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from dprecipe.training.probe.program import Check
 from dprecipe.training.run.folder import RunFolder
 
 UNTESTED = "this version was not tested on CUDA"
-"""Until `make gpu-check` has passed somewhere: docs/gpu.md."""
+"""Until `make gpu-check` has passed somewhere: docs/project/gpu.md."""
 
 Private = Mapping[str, Sequence[NDArray[Any] | bytes] | None]
-"""What an attempt commits to under a key, by the name in the ledger: `commitment` are the training records; None for
-records of a kind of our own, which can't be committed to."""
+"""The data that an attempt commits to under a key, by the name in the ledger: `commitment` is for the training records;
+None for records of a custom kind, which can't be committed to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ class RunProvenance:
     """The file whose weights the model starts from, where the recipe names one."""
 
     def facts(self, tensors: Sequence[ReleasedTensor], commitment: str | None, started: str, finished: str) -> RunFacts:
-        """The facts of a run that lost no step and publishes no score; `started` and `finished` are ISO 8601."""
+        """Returns the facts of a run that lost no step and publishes no score; `started` and `finished` are ISO
+        8601."""
         return RunFacts(
             checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in self.checks),
             versions=list_versions(),
@@ -56,7 +57,8 @@ class RunProvenance:
         )
 
     def identity(self, folder: RunFolder, private: Private) -> dict[str, Any]:
-        """What every attempt of a run says of itself in the ledger, and what has to be the same in all of them."""
+        """Returns what every attempt of a run records about itself in the ledger, and what must be the same in all of
+        them."""
         identity: dict[str, Any] = {"model": self.model, "data": self.data}
         for name, parts in private.items():
             identity[name] = None if parts is None else commit_to_data(folder.commitment_key, *map(as_bytes, parts))
@@ -64,18 +66,18 @@ class RunProvenance:
 
 
 def as_bytes(part: NDArray[Any] | bytes) -> bytes | memoryview:
-    """A part as `commit_to_data` takes it."""
+    """Returns a part as `commit_to_data` takes it."""
     return part if isinstance(part, bytes) else np.ascontiguousarray(part).data
 
 
 def digest_records(records: object, private: Private) -> bytes:
-    """A digest of the training records as the run takes them, in memory alone: what an account knows data by that came
-    from no file. Two recipes that take other columns of one table have two.
+    """Returns a digest of the training records as the run takes them, in memory alone: what an account knows data by
+    that came from no file. Two recipes that take other columns of one table have two.
 
     `private`: what the attempt commits to, for runs whose records have no arrays (votes).
 
     Raises:
-        UsageFault: they are a source of its own kind, of which nothing is known.
+        UsageFault: they are a custom source, about which nothing is known.
     """
     parts = private_of(records) or private.get("commitment")
     if not parts:
@@ -93,7 +95,8 @@ def digest_records(records: object, private: Private) -> bytes:
 
 
 def private_of(records: object) -> list[NDArray[Any] | bytes] | None:
-    """The arrays of training records, and their texts that a paid step will encode; None for a kind of our own."""
+    """Returns the arrays of training records, and their texts that a paid step will encode; None for a kind of our
+    own."""
     if not isinstance(records, Records):
         return None
     arrays = [array for array in (records.features, records.labels, records.units) if array is not None]
@@ -110,11 +113,11 @@ OTHERS = {
     "initial_weights": "other initial weights",
     "partition": "another key of its partition",
 }
-"""What an attempt can differ in, in words."""
+"""Descriptions of what an attempt can differ in."""
 
 
 def check_identity(identity: Mapping[str, Any], before: Ledger | None) -> None:
-    """A resumed run goes on with the records and the kind of model it was started with.
+    """Checks that a resumed run goes on with the records and the kind of model it was started with.
 
     Raises:
         UsageFault: it was started with others.
@@ -124,13 +127,13 @@ def check_identity(identity: Mapping[str, Any], before: Ledger | None) -> None:
             if earlier.get(name) != value:
                 raise UsageFault(
                     f"this run was started with {OTHERS.get(name, f'its {name} from elsewhere')}",
-                    "resume with what it was started with, or start anew with --out",
+                    "resume with what it was started with, or start a new run with --out",
                 )
 
 
 def check_trial(is_trial: bool, before: Ledger | None) -> None:
-    """One of the runs of a tuned run is gone on with by that alone: a release of its own would claim what one run
-    costs, of a run that was chosen among several.
+    """Refuses to resume one of a tuned run's runs by itself: its own release would claim the cost of one run, though it
+    was chosen among several.
 
     Raises:
         UsageFault: it is to be gone on with as a run of its own, or a run of its own as one of several.
@@ -143,5 +146,5 @@ def check_trial(is_trial: bool, before: Ledger | None) -> None:
 
 
 def device_name(device: torch.device) -> str:
-    """The device as the certificate names it."""
+    """Returns the device as the certificate names it."""
     return f"cuda: {torch.cuda.get_device_name(device)} ({UNTESTED})" if device.type == "cuda" else device.type

@@ -53,7 +53,7 @@ from dprecipe.training.run.folder import TRAINING, WHEN, RunFolder
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a run has to show."""
+    """The results of a finished run."""
 
     weights: Mapping[str, Tensor]
     trained: frozenset[str]
@@ -63,27 +63,28 @@ class Finished:
     score: Score | None
     test_from_python: bool
     published: Published | None = None
-    """What the run published of itself, for its mechanism's own statement."""
+    """The run's own published facts, for its mechanism's statement."""
     config: Config | None = None
-    """What a model of transformers is built from."""
+    """The configuration that a model of transformers is built from."""
     steps_lost: int = 0
     """Steps that were charged and are not in the weights."""
     guesses: Guesses | None = None
-    """How right the run was about its canaries, where it has any."""
+    """The run's guesses about its canaries, and how many were right, where it has any."""
     write: Callable[[Path], None] = lambda path: None
     """Puts further files into a release."""
     remarks: tuple[str, ...] = ()
-    """What else there is to say of the run, in words."""
+    """Further remarks on the run, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedRun:
-    """What became of a release."""
+    """The outcome of a release."""
 
     epsilon: float
-    """What the certificate claims, computed from the ledger."""
+    """The ε that the certificate claims, computed from the ledger."""
     verified: bool
-    """It verifies; not so where an attempt's randomness was fixed, which says itself that it is no release."""
+    """The release verifies; not so where an attempt's randomness was fixed: it then says itself that it is no
+    release."""
 
 
 @phase("certificate")
@@ -96,8 +97,8 @@ def publish(
     finished: Finished,
     constants: Sequence[StageConstants] = (),
 ) -> PublishedRun:
-    """Write `release/`, and verify it with nothing but its files. The ledger is locked meanwhile: no other process can
-    resume the run.
+    """Writes `release/`, and verifies it with nothing but its files. The ledger is locked meanwhile: no other process
+    can resume the run.
 
     Raises:
         RunFailed: the disk refuses, the ledger does not support a certificate, or the release does not verify: it is
@@ -125,7 +126,7 @@ def publish(
 def publish_nothing(
     plan: Plan, folder: RunFolder, started: datetime, provenance: RunProvenance, commitment: str | None
 ) -> PublishedRun:
-    """Write the `release/` of a run that ended without a model, and verify it with nothing but its files.
+    """Writes the `release/` of a run that ended without a model, and verifies it with nothing but its files.
 
     Guarantees: nothing that was drawn is in it; the certificate claims what the ledger says was spent.
 
@@ -141,7 +142,7 @@ def publish_nothing(
 
 
 def judge_canaries(plan: Plan, folder: RunFolder, ledger: Ledger, guesses: Guesses | None) -> AuditBound | None:
-    """What the run's canaries show, beside what its certificate claims; None where there are none.
+    """Compares what the run's canaries show with what its certificate claims; None where there are none.
 
     Raises:
         RunFailed: they refute the claim.
@@ -164,7 +165,7 @@ def release_run(
     history: Sequence[Mapping[str, float]],
     write: Callable[[Path], None],
 ) -> PublishedRun:
-    """Settle the run in its account, if it has one, and write `release/`; the ledger is locked meanwhile.
+    """Settles the run in its account, if it has one, and writes `release/`; the ledger is locked meanwhile.
 
     Raises:
         ReleaseHeldBack: the account can't be reached; see `dprecipe.training.publish.held`.
@@ -197,7 +198,7 @@ def run_facts(
     finished: Finished,
     constants: Sequence[StageConstants] = (),
 ) -> RunFacts:
-    """What a finished run recorded about itself; a score only where the recipe declares its records public."""
+    """Returns the facts of a finished run; a score only where the recipe declares its records public."""
     tensors = tensors_of(
         finished.weights, finished.trained, provenance.model == "python", provenance.initial is not None
     )
@@ -212,8 +213,8 @@ def run_facts(
 
 
 def state_times(plan: Plan, started: datetime) -> tuple[str, str]:
-    """When a run that ends now began and ended, as its certificate says: ISO 8601. Where its duration is secret, the
-    end is the beginning."""
+    """Returns the beginning and the end of a run that ends now, as its certificate states them: ISO 8601. Where its
+    duration is secret, the end is the beginning."""
     # A clock that was set back meanwhile has no say.
     ended = started if plan.hides_duration else max(started, datetime.now(UTC))
     return started.isoformat(timespec="seconds"), ended.isoformat(timespec="seconds")
@@ -225,13 +226,13 @@ def _is_public(plan: Plan, finished: Finished) -> bool:
 
 @phase("verify")
 def check_verified(draft: Path, rejected: Path, insecure: bool) -> None:
-    """The release in `draft` verifies; but for its fixed randomness, where that is `insecure`.
+    """Checks that the release in `draft` verifies, except for its fixed randomness where that is `insecure`.
 
     Raises:
-        RunFailed: it does not; it is moved to `rejected`, in private/, for whoever looks into it.
+        RunFailed: it does not; it is moved to `rejected`, in private/, for inspection.
     """
     try:
-        verify(draft, max_seconds=None, max_memory=None)  # nobody else made it
+        verify(draft, max_seconds=None, max_memory=None)  # it was made here
     except CertificateInvalid as invalid:
         failures = [line for line in invalid.failures if not insecure or not line.startswith(INSECURE)]
         if not failures:
@@ -240,7 +241,7 @@ def check_verified(draft: Path, rejected: Path, insecure: bool) -> None:
         os.rename(draft, rejected)
         raise RunFailed(
             f"the release does not verify, so there is none: {'; '.join(failures)}",
-            f"don't publish it (it is in {rejected}); see to what is named, then continue with --resume, which spends "
+            f"don't publish it (it is in {rejected}); fix what is named, then continue with --resume, which spends "
             "nothing more; if it stays, please report this",
         ) from None
 
@@ -248,13 +249,13 @@ def check_verified(draft: Path, rejected: Path, insecure: bool) -> None:
 def describe_release(
     plan: Plan, provenance: RunProvenance, finished: Finished, constants: Sequence[StageConstants]
 ) -> dict[str, Any]:
-    """The content of `model.json`. Adapters name the weights that they belong to."""
+    """Returns the content of `model.json`. Adapters name the weights that they belong to."""
     base = provenance.initial.digest if releases_adapters(plan) and provenance.initial is not None else None
     return describe_file(finished.model, plan.data, finished.config, constants, base)
 
 
 def write_weights(path: Path, plan: Plan, finished: Finished, description: Mapping[str, Any]) -> None:
-    """The weights and `model.json`. Raises `OSError`."""
+    """Writes the weights and `model.json`. Raises `OSError`."""
     name, metadata = name_weights(finished.model, adapters=releases_adapters(plan))
     cpu = {name: value.detach().to("cpu").contiguous() for name, value in finished.weights.items()}
     try:
@@ -268,7 +269,7 @@ INSECURE = "randomness.insecure_seed"
 
 
 def _history(plan: Plan, folder: RunFolder, score: Score | None) -> list[dict[str, float]]:
-    """The public scores along the run that are whole; what is damaged in the log is left out, and told."""
+    """Returns the public scores along the run that are whole; what is damaged in the log is left out, and reported."""
     lines, damaged = folder.history()
     points = [{name: value for name, value in line.items() if not name.startswith(TRAINING)} for line in lines]
     names = {*WHEN, *(() if score is None else score.metrics)}
@@ -288,8 +289,8 @@ STATED = frozenset({"accuracy", "loss", "mean_absolute_error"})
 
 
 def select_public(score: Score | None, data: Data) -> PublicScore | None:
-    """What is stated of a score on public records. A diverged model has no loss or no perplexity that could be stated:
-    it is released without a score."""
+    """Returns the statement of a score on public records. A diverged model has no loss or no perplexity that could be
+    stated: it is released without a score."""
     if score is None or not all(map(math.isfinite, (score.loss, score.full.get("perplexity", 0.0)))):
         return None
     known = score_block(describe_data(data).target).model_fields

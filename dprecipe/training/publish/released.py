@@ -1,4 +1,4 @@
-"""What made each tensor of a release: noisy steps, or something that no noise covers."""
+"""Origin of each tensor in a release: noisy steps, or something that no noise covers."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ DTYPES: dict[torch.dtype, Dtype] = {
     torch.float64: "F64",
     torch.complex64: "C64",
 }
-"""What can be released."""
+"""The types of numbers that can be released."""
 
 
 def released_state(plan: Plan, module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What is released of a state of the module: all of it, adapters merged into the layers that they adapt, or the
-    adapters alone where the recipe says so."""
+    """Returns the tensors to release from a state of the module: all of it, adapters merged into the layers that they
+    adapt, or the adapters alone where the recipe says so."""
     return adapter_state(module, state) if releases_adapters(plan) else merge_adapters(module, state)
 
 
 def released_names(plan: Plan, module: nn.Module) -> frozenset[str]:
-    """The names in a release of what is trained."""
+    """Returns the names in a release of what is trained."""
     return frozenset(adapter_state(module, module.state_dict())) if releases_adapters(plan) else trained_names(module)
 
 
 def trained_names(module: nn.Module, fitted: bool = False) -> frozenset[str]:
-    """The names in a release of what is trained, adapters merged into the layers that they adapt; of a module that was
-    `fitted` as a whole, all of them.
+    """Returns the names in a release of what is trained, adapters merged into the layers that they adapt; of a module
+    that was `fitted` as a whole, all of them.
     """
     if fitted:
         return frozenset(module.state_dict())
@@ -64,7 +64,7 @@ def trained_names(module: nn.Module, fitted: bool = False) -> frozenset[str]:
 
 
 def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The trained parameters by their names in `state_dict`.
+    """Returns the trained parameters by their names in `state_dict`.
 
     A tensor counts only if it is the trained parameter itself: a module may put another under its name.
     """
@@ -82,7 +82,8 @@ def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
 def tensors_of(
     weights: Mapping[str, Tensor], trained: Collection[str], custom: bool, from_file: bool
 ) -> tuple[ReleasedTensor, ...]:
-    """All tensors of a release. `custom`: the module came from Python; `from_file`: it began from declared weights.
+    """Returns all tensors of a release. `custom`: the module came from Python; `from_file`: it began from declared
+    weights.
 
     Raises:
         UsageFault: the numbers of one are of a type that no release holds.
@@ -101,10 +102,11 @@ def tensors_of(
 
 
 def refuse_python_tensors(plan: Plan, module: nn.Module) -> None:
-    """Where the recipe refuses tensors from Python that no noisy step makes: there are none. Ask before training.
+    """Checks, where the recipe refuses tensors from Python that no noisy step makes, that there are none. Ask before
+    training.
 
     Raises:
-        UsageFault: there are some; names them.
+        UsageFault: there are some; the message names them.
     """
     if plan.runtime.python_tensors != "refuse":
         return

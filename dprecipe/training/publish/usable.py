@@ -1,4 +1,4 @@
-"""Is there a model in what a run has learned? Weights that are not finite answer nothing.
+"""A check that a run has learned a usable model: weights that are not finite answer nothing.
 
 They are what noisy steps made, and what is tried on them are synthetic records: that a run ends without a model is a
 function of what it may release, and costs nothing.
@@ -34,7 +34,7 @@ class _Few:
 
 
 def check_learned(plan: Plan, program: StepwiseProgram, state: Mapping[str, Tensor]) -> None:
-    """Check that weights, as they would be released, are finite, and so is the loss of a model of ours on synthetic
+    """Checks that weights, as they would be released, are finite, and so is the loss of a model of ours on synthetic
     records.
 
     Raises:

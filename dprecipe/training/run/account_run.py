@@ -4,13 +4,13 @@
     the account is bound to the data, or says that they are others
     the account reserves what the ledger holds and the rest of the plan       <- before this, nothing is drawn
     … the run draws, within the reservation …
-    the account is told what the ledger holds                                 <- before this, there is no release
+    the account learns what the ledger holds                                  <- before this, there is no release
 
 | what happens | what becomes of it |
 |---|---|
 | a kill before the reservation | nothing: the account never heard of this attempt, and the next one reserves |
 | a kill after it | it counts in full; the next attempt reserves what the ledger holds and the rest of the plan |
-| the account has no room for that | the run goes on within what it had, and ends as `budget` where that is used up |
+| that does not fit into the account | the run goes on within what it had, and ends as `budget` where that is used up |
 | a folder that is older than what the account has seen of its run | refused: its ledger lacks what was drawn |
 | a copy that would go on with a hidden event that was settled with the account | refused: its end was seen |
 | the account can't be reached at the beginning | the run is refused; nothing is drawn |
@@ -52,11 +52,11 @@ from dprecipe.screen import write_note
 from dprecipe.training.run.spend_once import find_carried
 
 KEY = "account"
-"""Of what an attempt says of itself in the ledger."""
+"""The key of the account's part in what an attempt records about itself in the ledger."""
 
 
 def open_account_of(plan: Plan) -> DataAccount:
-    """The account that a plan names.
+    """Opens the account that a plan names.
 
     Raises:
         UsageFault: there is none.
@@ -68,11 +68,11 @@ def open_account_of(plan: Plan) -> DataAccount:
 
 
 def check_account(plan: Plan, is_new: bool) -> None:
-    """Before anything is read: the account can be reached, is for such runs, and, of a new run, has room for it now.
+    """Checks, before anything is read, that the account can be reached, is for such runs, and can hold a new run now.
 
     Raises:
         PlanRefused: it is for another unit or relation, or allows no run of this budget.
-        AccountRefused: its cap has no room; the remedy says what could be afforded.
+        AccountRefused: the run does not fit under its cap; the remedy says what could be afforded.
         UsageFault, AccountUnavailable: see `open_account_of`.
     """
     if plan.budget.account is None:
@@ -96,22 +96,22 @@ class RunInAccount:
         self._planned = count_by_event(planned if reservation.holds(planned) else ())
 
     def narrow(self, plan: Plan) -> Plan:
-        """The plan; what its budget holds, the reservation covers too."""
+        """Returns the plan, with a budget whose limits the reservation covers too."""
         return replace(plan, budget=replace(plan.budget, held=self.holds))
 
     def holds(self, charges: Sequence[Charge]) -> bool:
-        """Whether the reservation covers all these, of all attempts together."""
+        """Returns True if the reservation covers all these charges, of all attempts together."""
         return self.allows(count_by_event(charges))
 
     def allows(self, charged: Counter[Event]) -> bool:
-        """As `holds`, by event; of what is planned it is known beforehand."""
+        """Answers as `holds`, by event; for what is planned the answer is known beforehand."""
         return charged <= self._planned or self._reservation.holds(order_charges(charged))
 
     def void_unless_drawn(self, ledger: LedgerWriter) -> None:
-        """Give the reservation back, if the ledger is empty; where the account can't be reached, it counts on.
+        """Gives the reservation back, if the ledger is empty; where the account can't be reached, it counts on.
 
-        It does, too, where an earlier attempt has reserved: this folder may be an older copy, and know nothing of what
-        that attempt drew elsewhere."""
+        It also counts on where an earlier attempt has reserved: this folder may be an older copy, and know nothing of
+        what that attempt drew elsewhere."""
         if ledger.is_empty and self._is_first:
             if ledger.stop_reason is None:
                 with suppress(RunFailed):
@@ -121,13 +121,13 @@ class RunInAccount:
 
 
 def _claim_of(plan: Plan) -> RunClaim:
-    """What the run may claim at most, by itself."""
+    """Returns the most that the run may claim by itself."""
     return RunClaim(plan.budget.epsilon, plan.budget.delta)
 
 
 def name_attempt(plan: Plan, before: Ledger | None, trial: bool) -> dict[str, Any]:
-    """What the attempt says of itself in the ledger, before it reserves: the run's name in the account, for good, and a
-    nonce of this attempt; nothing where the plan names no account."""
+    """Returns what the attempt records about itself in the ledger before it reserves: the run's permanent name in the
+    account, and a nonce of this attempt; empty where the plan names no account."""
     if plan.budget.account is None or trial:
         return {}
     run = read_run_name(before)
@@ -135,7 +135,7 @@ def name_attempt(plan: Plan, before: Ledger | None, trial: bool) -> dict[str, An
 
 
 def read_run_name(ledger: Ledger | None) -> str | None:
-    """The name that the first attempt gave itself; None before it.
+    """Returns the name that the first attempt gave the run; None before that attempt.
 
     Raises:
         RunFailed: the ledger is of a run that was not charged to an account.
@@ -154,13 +154,13 @@ def read_run_name(ledger: Ledger | None) -> str | None:
 def reserve_plan(
     plan: Plan, ledger: LedgerWriter, named: Mapping[str, Any], data: bytes, rest: Sequence[Charge]
 ) -> RunInAccount:
-    """Reserve what the ledger holds and `rest`, what the attempt may still draw, in the plan's account.
+    """Reserves what the ledger holds and `rest`, what the attempt may still draw, in the plan's account.
 
-    `data`: a digest of the records. An attempt after the first for which the account has no room goes on with what the
-    run has reserved before.
+    `data`: a digest of the records. A later attempt that does not fit into the account goes on with what the run has
+    reserved before.
 
     Raises:
-        AccountRefused: there is no room; the data are others; or the folder is older than what the account has seen.
+        AccountRefused: it does not fit; the data are others; or the folder is older than what the account has seen.
         PlanRefused: the account that the name leads to by now is for another unit or relation.
         NotInAccount: an event that no account can hold.
         UsageFault, AccountUnavailable: see `open_account_of`.
@@ -208,20 +208,20 @@ def reserve_plan(
 
 
 def _count_carried(before: Ledger | None) -> Counter[Event]:
-    """The event that the attempt carries, if any."""
+    """Counts the event that the attempt carries, if any."""
     carried = find_carried(before)
     return Counter() if carried is None else Counter({carried: 1})
 
 
 def _list_nonces(before: Ledger | None) -> dict[int, str]:
-    """Of the attempts of a ledger, by number."""
+    """Returns the nonce of each attempt in a ledger, by number."""
     named = enumerate(() if before is None else before.programs, start=1)
     return {number: str(own.get("nonce")) for number, program in named if isinstance(own := program.get(KEY), Mapping)}
 
 
 def _find_whole(plan: Plan, drawn: Counter[Event], rest: Counter[Event]) -> Counter[Event]:
-    """What all attempts of the run may have drawn in the end. Where a filter limits the mechanism's own events, the
-    limit is for all attempts together, and paid steps alone are drawn beside it."""
+    """Returns all that the attempts of the run may have drawn in the end. Where a filter limits the mechanism's own
+    events, the limit is for all attempts together, and only paid steps are drawn beside it."""
     planned, stages = count_by_event(plan.events), count_by_event(plan.stage_charges)
     if not mechanism_of(plan.mechanism).certificate.is_adaptive(plan):
         return (drawn + rest) | planned
@@ -230,10 +230,11 @@ def _find_whole(plan: Plan, drawn: Counter[Event], rest: Counter[Event]) -> Coun
 
 
 def settle_run(plan: Plan, ledger: Ledger, release: str | None) -> ChargedAccount | None:
-    """Tell the account what the run's ledger holds; what the certificate says of it. None where there is no account.
+    """Tells the account what the run's ledger holds, and returns the certificate's statement of it. None where there is
+    no account.
 
     `release`: the digest of what is released (`dprecipe.release.folder.digest_made`), which the settlement names; None
-    where that is not known yet: then the run is told again once it is.
+    where that is not known yet: then it is settled again once it is known.
 
     Raises:
         AccountUnavailable: it can't be reached; the same call may be made again.
@@ -259,8 +260,8 @@ def settle_run(plan: Plan, ledger: Ledger, release: str | None) -> ChargedAccoun
 
 
 def void_run(plan: Plan, ledger: Ledger) -> None:
-    """Give back what a run has reserved whose ledger proves that it drew nothing: its only attempt ended, and says so.
-    The ledger of one that was killed may be an older copy.
+    """Gives back the reservation of a run whose ledger proves that it drew nothing: its only attempt ended, and says
+    so. The ledger of a run that was killed may be an older copy.
 
     Raises:
         AccountUnavailable: the account can't be reached.
@@ -283,7 +284,7 @@ def void_run(plan: Plan, ledger: Ledger) -> None:
 
 
 def check_newest(plan: Plan, ledger: Ledger, attempt: int, nonce: str) -> None:
-    """The account's last attempt of the run is the ledger's own.
+    """Checks that the account's last attempt of the run is the ledger's own.
 
     Raises:
         AccountRefused: it is another folder's.
@@ -297,7 +298,7 @@ def check_newest(plan: Plan, ledger: Ledger, attempt: int, nonce: str) -> None:
 
 
 def state_account(settlement: Settlement) -> ChargedAccount:
-    """A settlement as a certificate states it."""
+    """Returns a settlement as a certificate states it."""
     facts, part, own = settlement.facts, settlement.facts.slots, settlement.slots
     counted, after = compute_epsilons(settlement.after, facts.cap, settlement.groups_epsilon)
     taken = None
@@ -333,8 +334,8 @@ def state_account(settlement: Settlement) -> ChargedAccount:
 
 
 def find_rest(plan: Plan, before: Ledger | None) -> tuple[Charge, ...]:
-    """What an attempt has still to draw, where nothing more is known: what is planned and was never settled. An event
-    that hides its iterates and was reserved last is carried, not drawn again."""
+    """Returns what an attempt has still to draw, where nothing more is known: what is planned and was never settled. An
+    event that hides its iterates and was reserved last is carried, not drawn again."""
     if before is None:
         return plan.events
     done = count_by_event(before.settled)
@@ -343,11 +344,12 @@ def find_rest(plan: Plan, before: Ledger | None) -> tuple[Charge, ...]:
 
 
 Rest = Callable[[Ledger | None], Sequence[Charge]]
-"""What an attempt has still to draw, by the ledger as it finds it."""
+"""A function of the ledger as an attempt finds it: returns what the attempt has still to draw."""
 
 
 def digest_data(plan: Plan, root: Path) -> bytes | None:
-    """What an account knows the data of a recipe by: what the files of the training source hold, whichever columns,
+    """Returns the digest by which an account knows a recipe's data: what the files of the training source hold,
+    whichever columns,
     labels or rows the recipe takes of them, and a table that says whose an image is. Names and the order of files don't
     count; how often a file is there does. Of a database, its address; of records that come with the package, their
     name. None where the plan names no account.

@@ -50,7 +50,7 @@ from dprecipe.training.run.trial_result import locate_result, write_result
 
 @final
 class Attempt:
-    """What a mechanism spends with; made by `open_attempt`."""
+    """An open attempt, which a mechanism spends with; made by `open_attempt`."""
 
     def __init__(
         self,
@@ -65,9 +65,10 @@ class Attempt:
         insecure = plan.runtime.insecure
         self.ledger = ledger
         self.secrets = Secrets(None if insecure is None else insecure.seed, ledger.attempt)
-        """Of this attempt alone."""
+        """The secrets of this attempt alone."""
         self.plan = plan if reserved is None else reserved.narrow(plan)
-        """What this attempt spends by: of a run that is charged to an account, its budget asks the reservation, too."""
+        """The plan that this attempt spends by. If the run is charged to an account, its budget asks the reservation,
+        too."""
         self._plan = plan
         self._folder = folder
         self._start = start
@@ -79,18 +80,19 @@ class Attempt:
 
     @property
     def charged(self) -> tuple[Charge, ...]:
-        """What earlier attempts, and paid steps of preprocessing, have spent; of a trial, its paid steps are in the
-        ledger of the whole."""
+        """The charges of earlier attempts, and of paid steps of preprocessing; a trial's paid steps are in the ledger
+        of the whole."""
         spent = self._stages.charged
         return run_lengths([*self._plan.stage_charges, *spent]) if self._start.trial else spent
 
     @property
     def constants(self) -> tuple[StageConstants, ...]:
-        """What paid steps of preprocessing have released, in this attempt or an earlier one, or before all trials."""
+        """The constants that paid steps of preprocessing have released, in this attempt or an earlier one, or before
+        all trials."""
         return self._start.constants if self._start.trial else self._stages.constants
 
     def run_stages(self, records: RecordSource | None) -> None:
-        """Run the paid steps that no earlier attempt has run; the first thing that an attempt does.
+        """Runs the paid steps that no earlier attempt has run; this is the first thing that an attempt does.
 
         Raises:
             Interrupted: the user stopped it; what was drawn is kept.
@@ -108,7 +110,7 @@ class Attempt:
                 raise self.interrupted(done)
 
     def interrupted(self, done: str) -> Interrupted:
-        """Close the ledger, where it is open; the fault of an attempt that was stopped after `done`, to be raised, and
+        """Closes the ledger, if it is open, and returns the fault to raise: the attempt was stopped after `done`, and
         how it is continued."""
         if self.ledger.stop_reason is None:
             self.ledger.close("interrupted")
@@ -128,7 +130,7 @@ class Attempt:
         )
 
     def publish(self, finished: Finished) -> Run:
-        """Make the release of a run whose last attempt this was.
+        """Makes the release of a run whose last attempt this was.
 
         Raises:
             RunFailed: it has not ended; or see `dprecipe.training.publish.publish.publish`.
@@ -160,7 +162,7 @@ class Attempt:
         )
 
     def publish_nothing(self, why: str) -> Run:
-        """Close the ledger of a run that ends without a model, and make its release: see `dprecipe.release.no_model`.
+        """Closes the ledger of a run that ends without a model, and makes its release: see `dprecipe.release.no_model`.
 
         Raises:
             RunFailed: see `dprecipe.training.publish.publish.publish_nothing`.
@@ -192,7 +194,7 @@ def open_attempt(
     records: RecordSource | None = None,
     rest: Rest | None = None,
 ) -> Iterator[Attempt]:
-    """The next attempt of a run; its ledger is let go of at the end of the block, however that comes.
+    """Opens the next attempt of a run; its ledger is released at the end of the block, however that comes.
 
     `private`: what the attempt commits to, by name. `check` is shown the ledger as it was, under its lock and before
     anything is written: what it raises leaves the run as it is. `records`: training records, for paid steps of

@@ -17,7 +17,7 @@ from dprecipe.privacy.ledger import Ledger
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Write `state` so that a crash leaves the old checkpoint or the new one, never a half.
+    """Writes `state` so that a crash leaves the old checkpoint or the new one, never a half.
 
     Raises:
         RunFailed: the disk refuses; the old checkpoint and the ledger stay as they are.
@@ -33,9 +33,9 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def load(path: Path) -> dict[str, Any] | None:
-    """The state, or `None` where no checkpoint was ever finished. Code in the file is never run.
+    """Returns the state, or `None` where no checkpoint was ever finished. Code in the file is never run.
 
-    Its tensors are on the CPU, whoever wrote them: what continues from them puts each where it belongs.
+    Its tensors are on the CPU, wherever they were written: what continues from them puts each where it belongs.
 
     Raises:
         RunFailed: the file is not a checkpoint of ours.
@@ -47,20 +47,21 @@ def load(path: Path) -> dict[str, Any] | None:
             state = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         raise RunFailed(
-            f"{path}: not a checkpoint: {first_line(error)}", "start the run anew in another folder"
+            f"{path}: not a checkpoint: {first_line(error)}", "start the run again in another folder"
         ) from None
     if not isinstance(state, dict):
-        raise RunFailed(f"{path}: not a checkpoint", "start the run anew in another folder")
+        raise RunFailed(f"{path}: not a checkpoint", "start the run again in another folder")
     return state
 
 
 def first_line(error: Exception) -> str:
-    """What an error says of a damaged state, in one line."""
+    """Returns the message of an error about a damaged state, in one line."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def of_ledger(state: dict[str, Any] | None, ledger: Ledger | None) -> dict[str, Any] | None:
-    """The state, if the ledger holds the line it was saved after: else it knows of noise that the ledger does not.
+    """Returns the state, if the ledger holds the line it was saved after. Otherwise it knows of noise that the ledger
+    does not.
 
     Raises:
         RunFailed: the ledger is missing, or older than the checkpoint.
@@ -68,20 +69,20 @@ def of_ledger(state: dict[str, Any] | None, ledger: Ledger | None) -> dict[str, 
     if state is not None and (ledger is None or state.get("ledger") not in ledger.heads):
         raise RunFailed(
             "the checkpoint is not of this ledger: what it learned would be left out of the certificate",
-            "put the run's own ledger back, or start anew in another folder",
+            "put the run's own ledger back, or start again in another folder",
         )
     return state
 
 
 def steps_of(state: dict[str, Any] | None) -> int:
-    """How many steps the model has in this state; `restore` tells of a state that is none."""
+    """Returns the number of steps that the model has in this state; `restore` reports an invalid state."""
     steps = 0 if state is None else state.get("steps_done")
     return steps if isinstance(steps, int) else 0
 
 
 @contextmanager
 def explaining(path: Path) -> Iterator[None]:
-    """Explain the errors of a program that takes a state which is not its own.
+    """Explains the errors of a program that takes a state which is not its own.
 
     Raises:
         RunFailed: the state in `path` is of another program.

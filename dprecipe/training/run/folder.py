@@ -32,13 +32,13 @@ WHEN = ("step", "epsilon")
 """The first columns of the metrics; the score's columns follow."""
 PHYSICAL_BATCH = "physical_batch.json"
 TRAINING = "training_"
-"""What begins the names of scores on training records, which no release has."""
+"""The prefix of scores on training records, which no release has."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The files of a run (`docs/contract.md`)."""
+    """The files of a run (`docs/reference/contract.md`)."""
 
     path: Path
 
@@ -56,7 +56,7 @@ class RunFolder:
 
     @property
     def stages(self) -> Path:
-        """What paid steps of preprocessing have released."""
+        """The folder of what paid steps of preprocessing have released."""
         return self.private / "stages"
 
     @property
@@ -65,7 +65,7 @@ class RunFolder:
 
     @property
     def refuted(self) -> Path:
-        """Why the run has no release, where its canaries refuted its claim."""
+        """The file that says why the run has no release, where its canaries refuted its claim."""
         return self.private / "refuted.json"
 
     @property
@@ -109,7 +109,7 @@ class RunFolder:
         return int(size)
 
     def keep_physical_batch(self, size: int) -> None:
-        """Keep the number for later attempts.
+        """Keeps the number for later attempts.
 
         Raises:
             RunFailed: the disk refuses; nothing was spent.
@@ -125,7 +125,8 @@ class RunFolder:
 
     @property
     def policies(self) -> tuple[PolicyRecord, ...]:
-        """The policies that the run kept to when it began, as its own plan says; none where it can't be read."""
+        """Returns the policies that the run kept to when it began, as its own plan says; none where it can't be
+        read."""
         try:
             content = json.loads(durable.read_bytes(self.path / "plan.json")).get("policies", [])
             return tuple(PolicyRecord(str(each["name"]), str(each["digest"])) for each in content)
@@ -138,7 +139,7 @@ class RunFolder:
 
     @staticmethod
     def absent(path: Path) -> RunFolder:
-        """A folder that does not exist yet.
+        """Returns a folder that does not exist yet.
 
         Raises:
             UsageFault: it exists, and is not an empty folder; a run folder is never overwritten.
@@ -157,7 +158,7 @@ class RunFolder:
 
     @staticmethod
     def create(path: Path, plan: Plan) -> RunFolder:
-        """Create the folder, completely or not at all.
+        """Creates the folder, completely or not at all.
 
         Raises:
             UsageFault: it exists.
@@ -197,7 +198,7 @@ class RunFolder:
         return RunFolder(path).sync_name()
 
     def sync_name(self) -> RunFolder:
-        """Flush this folder's name to disk, so that a power failure can't remove the folder and the ledger in it.
+        """Flushes this folder's name to disk, so that a power failure can't remove the folder and the ledger in it.
 
         Raises:
             RunFailed: the disk refuses; nothing more was spent.
@@ -214,7 +215,7 @@ class RunFolder:
     def open_ledger(
         self, plan: Plan, program: Mapping[str, Any], check: Callable[[Ledger | None], None]
     ) -> LedgerWriter:
-        """Open the ledger for the next attempt of a run without a release. This is checked under the ledger's lock,
+        """Opens the ledger for the next attempt of a run without a release. This is checked under the ledger's lock,
         since another process may have published while this one read its records. See `LedgerWriter` for `check`.
 
         Raises:
@@ -241,7 +242,7 @@ class RunFolder:
             )
 
     def find_refutation(self) -> str | None:
-        """How the run's canaries refuted its claim; None where they did not."""
+        """Says how the run's canaries refuted its claim; None where they did not."""
         if not os.path.lexists(self.refuted):
             return None
         try:
@@ -251,7 +252,7 @@ class RunFolder:
 
     @staticmethod
     def find(path: Path, plan: Plan) -> RunFolder:
-        """An existing folder, whether its run is complete or not.
+        """Returns an existing folder, whether its run is complete or not.
 
         Raises:
             UsageFault: there is none, or it belongs to another plan.
@@ -271,7 +272,7 @@ class RunFolder:
 
     @staticmethod
     def open(path: Path, plan: Plan) -> RunFolder:
-        """An existing folder, to be resumed.
+        """Returns an existing folder, to be resumed.
 
         Raises:
             UsageFault: see `find`; or its run is complete.
@@ -290,7 +291,7 @@ class RunFolder:
         return " ".join(["the recipe is recipe.yaml in the folder", *(["with", shlex.join(words)] if words else [])])
 
     def record(self, step: int, epsilon: float, metrics: Mapping[str, float]) -> None:
-        """Add a line to the private metrics, with the same columns each time. A line that can't be written does not
+        """Adds a line to the private metrics, with the same columns each time. A line that can't be written does not
         stop the run.
         """
         figures = {"epsilon": epsilon, **metrics}
@@ -299,7 +300,7 @@ class RunFolder:
         )
 
     def write_timing(self) -> None:
-        """How long the attempt took, by phase. A file that can't be written does not stop the run."""
+        """Writes how long the attempt took, by phase. A file that can't be written does not stop the run."""
         timeline = current_timeline()
         if timeline is None:
             return
@@ -312,7 +313,8 @@ class RunFolder:
             durable.replace_file(self.private / "timing.json", content.encode())
 
     def history(self) -> tuple[list[dict[str, float]], int]:
-        """All recorded metrics, the latest of each step, in order of steps; and how many damaged lines were skipped."""
+        """Reads all recorded metrics, the latest of each step, in order of steps; and how many damaged lines were
+        skipped."""
         lines = log.read(self.metrics)
         if lines.names[: len(WHEN)] != WHEN:
             return [], lines.damaged + len(lines.rows)
@@ -328,7 +330,8 @@ def _forbidden(path: Path, error: OSError) -> RunFailed:
 
 
 def _drafts_of(path: Path) -> list[Path]:
-    """Incomplete folders left beside this one by runs that were killed while they created it: they contain a key."""
+    """Lists incomplete folders left beside this one by runs that were killed while they created it: they contain a
+    key."""
     named = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{8}")
     results = [entry for entry in path.parent.iterdir() if named.fullmatch(entry.name) and entry.is_dir()]
     ours = [draft for draft in results if (draft / "private").is_dir() or not any(draft.iterdir())]
@@ -372,7 +375,7 @@ def _is_busy(draft: Path) -> bool:
 def hold_to_policies(
     plan: Plan, out: Path | None, resume: bool, root: str | Path | None, from_python: Sequence[str] = ()
 ) -> Plan:
-    """The plan of a run that begins or goes on in `out`, with the policies that it keeps to: see `hold_run`. `root`:
-    the data root, if it is named."""
+    """Returns the plan of a run that begins or goes on in `out`, with the policies that it keeps to: see `hold_run`.
+    `root`: the data root, if it is named."""
     began = RunFolder(out or RunFolder.default(plan)).policies if resume else None
     return hold_run(plan, find_data_root(root, plan.source.file), from_python, began)

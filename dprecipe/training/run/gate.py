@@ -11,7 +11,7 @@ charges including this event by the budget.
 
 | case | what happens |
 |---|---|
-| the plan is complete, or the budget has no room for another event | no ticket: nothing is drawn |
+| the plan is complete, or the budget can't hold another event | no ticket: nothing is drawn |
 | an empty batch | its sum of zeros is released with noise, and charged like any other |
 | a non-finite record | the clipped sum already excludes it (`engine.clipped_sum`); the charge is the same |
 | a noise scale of 0 | a fault (`training.noise.add_noise`): no sum is released without noise |
@@ -49,7 +49,7 @@ MAX_BLOCK = 64
 
 
 def distribution_of(event: Event) -> Distribution:
-    """The distribution of an event's noise, at unit scale.
+    """Returns the distribution of an event's noise, at unit scale.
 
     Raises:
         RunFailed: the event is not a noisy sum.
@@ -61,7 +61,7 @@ def distribution_of(event: Event) -> Distribution:
 
 
 def multiplier_of(event: Event) -> float:
-    """The scale of an event's noise, over its sensitivity.
+    """Returns the scale of an event's noise, over its sensitivity.
 
     Raises:
         RunFailed: the event is not a noisy sum.
@@ -92,8 +92,8 @@ class SumNoise:
         self._secrets = secrets
 
     def release(self, ticket: Ticket, clipped: ClippedSum, shard: int = 0) -> Tensor:
-        """The clipped sum plus noise: (P,) float64, on the sum's device (on the CPU for Apple's GPU, which has no
-        float64). The sum is overwritten. A ticket allows as many releases as its event has.
+        """Returns the clipped sum plus noise: (P,) float64, on the sum's device (on the CPU for Apple's GPU, which has
+        no float64). The sum is overwritten. A ticket allows as many releases as its event has.
 
         `shard`: which part of the coordinates it is, where several processes have one each (`training.shards`).
 
@@ -157,12 +157,13 @@ class Gate:
 
     @property
     def spent(self) -> tuple[Charge, ...]:
-        """What counts as spent if the run is settled now."""
+        """Returns the charges that count as spent if the run is settled now."""
         block = [] if self._block is None else [Charge(self._block[0], self._block[2])]
         return run_lengths([*self._charged, *block])
 
     def admit(self) -> Ticket | None:
-        """A ticket for the next event, which the ledger holds; `None` if the run is complete or out of budget."""
+        """Returns a ticket for the next event, which the ledger holds; `None` if the run is complete or out of
+        budget."""
         if self.stop_reason is not None:
             return None
         following = self._next()
@@ -186,11 +187,11 @@ class Gate:
         return Ticket(event, self._admitted)
 
     def release(self, ticket: Ticket, clipped: ClippedSum, shard: int = 0) -> Tensor:
-        """The clipped sum plus noise: see `SumNoise.release`."""
+        """Returns the clipped sum plus noise: see `SumNoise.release`."""
         return self._noise.release(ticket, clipped, shard)
 
     def close(self, interrupted: bool = False) -> StopReason:
-        """Settle the events that ran and close the attempt in the ledger; returns why it ended."""
+        """Settles the events that ran and closes the attempt in the ledger; returns why it ended."""
         reason: StopReason = "interrupted" if interrupted or self.stop_reason is None else self.stop_reason
         self.settle()
         self._ledger.close(reason)
@@ -198,7 +199,7 @@ class Gate:
         return reason
 
     def _next(self) -> Charge | None:
-        """The next event, and how many times in a row it is planned."""
+        """Returns the next event, and how many times in a row it is planned."""
         remaining = self.done
         for charge in self.planned:
             if remaining < charge.count:
@@ -224,7 +225,7 @@ class Gate:
         return True
 
     def _affordable(self, event: Event, count: int) -> int:
-        """How many more of these events fit into the budget, up to `count`."""
+        """Returns the number of further events like this one that fit into the budget, up to `count`."""
         after = [*self._charged, Charge(event, count)]
         is_planned = count_by_event(after) <= count_by_event((*self._stages, *self.planned))
         if is_planned and self._budget.is_reserved(after):
@@ -234,7 +235,7 @@ class Gate:
         return min(count, self._left[1])
 
     def _count_affordable(self, event: Event) -> int:
-        """How many more of these events fit into the budget, at most all that are planned."""
+        """Returns the number of further events like this one that fit into the budget, at most all that are planned."""
         budget, planned = self._budget, count_events(self.planned)
         if budget.holds([*self._charged, Charge(event, planned)]):
             return planned
@@ -245,7 +246,7 @@ class Gate:
         return self._count_reserved(event, affordable)
 
     def _count_reserved(self, event: Event, affordable: int) -> int:
-        """How many of `room` further events the reservation in the account covers: all of them without an account."""
+        """Returns how many of `affordable` further events the account's reservation covers: all without an account."""
         is_reserved = self._budget.is_reserved
         if is_reserved([*self._charged, Charge(event, affordable)]):
             return affordable
@@ -258,7 +259,7 @@ class Gate:
         return covered
 
     def settle(self) -> None:
-        """Settle the events that ran."""
+        """Settles the events that ran."""
         if self._block is None:
             return
         event, _, admitted = self._block

@@ -1,7 +1,7 @@
 """Logs of a run: numbers in columns, for its owner's eyes. No release needs one.
 
 Guarantees: whatever the file holds (a line cut short by a crash, other people's bytes, nothing), reading it gives its
-sound lines, and writing mends it first. A log that can't be written is told once, and nothing else comes of it.
+sound lines, and writing mends it first. A log that can't be written is reported once, and nothing else comes of it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MAX_BYTES = 1 << 28
 @final
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What a log holds."""
+    """The contents of a log."""
 
     names: tuple[str, ...]
     """Its columns; none where the file is new or no log."""
     rows: tuple[dict[str, float], ...]
-    """In the order they were written; the first column is a whole number of at least 0."""
+    """The rows in the order they were written; the first column is a whole number of at least 0."""
     damaged: int
     """Lines that are no rows, and are left out."""
     sound: bool
@@ -35,7 +35,7 @@ class Lines:
 
 
 def read(path: Path) -> Lines:
-    """The sound lines of a log; never raises."""
+    """Reads the sound lines of a log; never raises."""
     try:
         content = durable.read_bytes(path) if path.stat().st_size <= MAX_BYTES else b"?"
     except FileNotFoundError:
@@ -52,7 +52,8 @@ def read(path: Path) -> Lines:
 
 
 def append_line(path: Path, row: Mapping[str, float]) -> None:
-    """Add a line; the first column is a whole number. A damaged log is mended first, one of other columns replaced."""
+    """Adds a line; the first column is a whole number. A damaged log is mended first; one with other columns is
+    replaced."""
     names = tuple(row)
     try:
         before = read(path)

@@ -8,8 +8,8 @@ from dprecipe.progress import report_progress
 
 
 def check_trained(plan: Plan, unit: str, charged: int, trained: int, files: str, accepted: bool) -> None:
-    """An attempt goes on with a model that lacks some of the steps charged; not, unless that is `accepted`, with one
-    that lacks more than half of the steps planned: it would be published as a model, and hold next to nothing.
+    """Refuses an attempt that goes on with a model that lacks more than half of the steps planned, unless that is
+    `accepted`: it would be published as a model, and hold next to nothing. Fewer lost steps are no hindrance.
 
     `unit`: steps or queries. `files`: where those are that the model has.
 

@@ -68,7 +68,7 @@ from dprecipe.training.steps.optimise import Average, apply_weight_decay, learni
 
 Role = Literal["train", "test"]
 SCORED_TOGETHER = 512
-"""Held-out records."""
+"""The number of held-out records that are scored together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,14 @@ class PublicRun:
     folder: Path
     weights: Path
     digest: str
-    """Of `model.safetensors`: `sha256:…`."""
+    """The digest of `model.safetensors`: `sha256:…`."""
     record: PublicRecord
     score: Score | None
     seconds: float
 
 
 def train(plan: PublicPlan, root: Path, out: Path | None = None, resume: bool = False) -> PublicRun:
-    """Train as `plan` says and write the run folder. `resume`: continue an interrupted run to the same folder.
+    """Trains as `plan` says and writes the run folder. `resume`: continue an interrupted run to the same folder.
 
     Raises:
         UsageFault: the folder exists; or see `KeptState`.
@@ -131,7 +131,7 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None, resume: bool = 
 def learn(
     plan: PublicPlan, module: nn.Module, records: Records, device: torch.device, kept: KeptState
 ) -> dict[str, Tensor]:
-    """Take all steps, from the state that was kept; the weights that are written, of the average where there is one.
+    """Takes all steps, from the state that was kept; returns the weights to write, averaged where there is an average.
 
     Raises:
         RunFailed: the loss is not finite, or the disk refuses the state.
@@ -186,8 +186,8 @@ def _continue_words(plan: PublicPlan, target: Path) -> str:
 
 
 def draw_batches(count: int, size: int, seed: int) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Epoch after epoch, without end: disjoint batches of record numbers in increasing order, the last one of an epoch
-    smaller where `size` does not divide `count`."""
+    """Yields, epoch after epoch without end, disjoint batches of record numbers in increasing order, the last one of an
+    epoch smaller where `size` does not divide `count`."""
     generator = np.random.default_rng(seed)
     while True:
         order = generator.permutation(count)
@@ -195,7 +195,7 @@ def draw_batches(count: int, size: int, seed: int) -> Iterator[np.ndarray[tuple[
 
 
 def read_records(plan: PublicPlan, root: Path) -> tuple[dict[Role, Records], tuple[UsedRecords, ...]]:
-    """The records of each role, and what is said of them.
+    """Reads the records of each role, and what is stated of them.
 
     Raises:
         DataFault: all faults of all sources.
@@ -240,7 +240,7 @@ def describe_run(
     weights: str,
     device: torch.device,
 ) -> PublicRecord:
-    """What the weights say of themselves."""
+    """Returns what the weights state about themselves."""
     return PublicRecord(
         recipe=UsedRecipe(name=plan.name, digest=plan.source.digest),
         data=used,
@@ -261,7 +261,7 @@ def write_folder(
     files: Mapping[str, bytes],
     score: AnyScore | None,
 ) -> str:
-    """Make the run folder, whole or not at all; the digest of `model.safetensors`.
+    """Makes the run folder, whole or not at all; returns the digest of `model.safetensors`.
 
     Raises:
         RunFailed: the disk refuses.

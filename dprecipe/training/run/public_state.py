@@ -1,4 +1,4 @@
-"""How far a run without privacy has come: one file beside its folder, so that an interrupted run can go on.
+"""Progress of a run without privacy: one file beside its folder, so that an interrupted run can go on.
 
 Nothing is spent, so there is no ledger: the file alone says where the run stands. A run that goes on gives the weights
 of one that was never interrupted, bit for bit on the same machine with the same versions.
@@ -55,7 +55,7 @@ class KeptState:
     def restore(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, average: Average, device: torch.device
     ) -> int:
-        """Bring everything to where the run stood; the number of steps that are done, 0 for a run that begins.
+        """Brings everything to where the run stood; returns the number of steps that are done, 0 for a run that begins.
 
         Raises:
             RunFailed: the state is not of this program.
@@ -74,17 +74,17 @@ class KeptState:
             return int(state["step"])
         except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
             reason = checkpoint.first_line(error)
-            raise RunFailed(f"{self.path}: not the state of this run: {reason}", "delete it and start anew") from None
+            raise RunFailed(f"{self.path}: not the state of this run: {reason}", "delete it and start again") from None
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to save."""
+        """Returns True if it is time to save."""
         return time.monotonic() - self._saved >= SAVE_SECONDS
 
     def save(
         self, step: int, module: nn.Module, optimizer: torch.optim.Optimizer, average: Average, device: torch.device
     ) -> None:
-        """Keep the state after `step` steps, in place of an earlier one.
+        """Keeps the state after `step` steps, instead of an earlier one.
 
         Raises:
             RunFailed: the disk refuses; the earlier state stays.
@@ -106,5 +106,5 @@ class KeptState:
         self._saved = time.monotonic()
 
     def remove(self) -> None:
-        """The run has ended."""
+        """Removes the state: the run has ended."""
         self.path.unlink(missing_ok=True)

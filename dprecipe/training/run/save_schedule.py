@@ -1,4 +1,4 @@
-"""When a run writes its checkpoint: what a crash loses has been paid for."""
+"""The times at which a run writes its checkpoint: what a crash loses has been paid for."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class SaveSchedule:
         return due
 
     def saved(self, done: int) -> None:
-        """The checkpoint has these steps. What passed since it was due (the weights' way from other processes, too) is
-        what the next one is expected to take."""
+        """Notes that the checkpoint has these steps. What passed since it was due (the weights' way from other
+        processes, too) is what the next one is expected to take."""
         now = time.monotonic()
         if self._due is not None:
             self._cost = now - self._due

@@ -1,9 +1,9 @@
-"""One event of which nobody sees anything before its end: charged once, however many attempts it takes.
+"""One event that stays hidden until its end: charged once, however many attempts it takes.
 
 | what earlier attempts left | what this one does |
 |---|---|
 | nothing | reserves the event, draws, settles it |
-| the event, reserved and not settled | carries it, draws anew or goes on, settles it |
+| the event, reserved and not settled | carries it, draws again or goes on, settles it |
 | the event, settled | draws nothing |
 
 An account with which the event was settled admits no attempt that would carry it: its end was seen.
@@ -20,12 +20,12 @@ from dprecipe.privacy.ledger import Ledger, LedgerWriter
 
 
 def is_settled(event: Event, before: Ledger | None) -> bool:
-    """Whether an earlier attempt came to the end of it: nothing is drawn for it again."""
+    """Returns True if an earlier attempt came to the event's end: nothing is drawn for it again."""
     return before is not None and any(charge.event == event for charge in before.settled)
 
 
 def find_carried(before: Ledger | None) -> Event | None:
-    """The event that the next attempt carries: the ledger counts it as spent, and it is yet to be drawn."""
+    """Returns the event that the next attempt carries: the ledger counts it as spent, and it is yet to be drawn."""
     last = () if before is None else before.unsettled[-1:]
     if before is None or not last or last != before.charges[-1:]:
         return None
@@ -33,12 +33,12 @@ def find_carried(before: Ledger | None) -> Event | None:
 
 
 def is_reserved(event: Event, before: Ledger | None) -> bool:
-    """Whether an earlier attempt reserved it last, and did not settle it: the next one carries it."""
+    """Returns True if an earlier attempt reserved the event last, and did not settle it: the next one carries it."""
     return find_carried(before) == event
 
 
 def check_affordable(plan: Plan, event: Event, before: Ledger | None) -> None:
-    """The budget holds the event; or it is reserved already.
+    """Checks that the budget holds the event, or that it is reserved already.
 
     Raises:
         BudgetSpent: it does not.
@@ -47,12 +47,12 @@ def check_affordable(plan: Plan, event: Event, before: Ledger | None) -> None:
         return
     if not plan.budget.holds([*(() if before is None else before.charges), Charge(event, 1)]):
         raise BudgetSpent(
-            "the ledger leaves no room for this run: something was charged and lost", "start anew in another folder"
+            "the budget can't hold this run any more: something was charged and lost", "start again in another folder"
         )
 
 
 def spend_once(ledger: LedgerWriter, event: Event, draw: Callable[[], None]) -> None:
-    """Reserve the event or carry it, `draw`, and settle it; nothing of this where it is settled.
+    """Reserves the event or carries it, calls `draw`, and settles it; does nothing where it is settled.
 
     Guarantees: the event is in the ledger, on disk, before `draw` begins. What it raises leaves the event reserved,
     which counts as spent, and which the next attempt carries.

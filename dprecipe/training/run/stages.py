@@ -5,12 +5,12 @@
 | when a run is killed | the step's result | what it costs |
 |---|---|---|
 | before the reservation is on disk | drawn by the next attempt | nothing |
-| after it, before the file is | never seen; drawn anew, where the budget holds a further charge | twice |
+| after it, before the file is | never seen; drawn again, where the budget holds a further charge | twice |
 | the same, where it holds no other | never seen: the run ends without a model (`dprecipe.release.no_model`) | once |
 | after the file is, before the settlement | read by the next attempt | once: a reservation counts as spent |
 
-A file that is gone although its step was charged is another matter: before the first step of training the step is drawn
-anew, as after a kill; from then on the weights are of what it held, and the run is refused.
+A file that is gone although its step was charged is another matter. Before the first step of training the step is drawn
+again, as after a kill; from then on the weights depend on what it held, and the run is refused.
 
 Formal guarantee: each file holds what was drawn under a reservation of its own, on record before the draw; so the
 ledger accounts for every result that was ever drawn, used or not.
@@ -57,16 +57,17 @@ class StageRuns:
     ) -> None:
         """`folder`: where results are kept. `charged`: what earlier attempts have spent."""
         self.charged = run_lengths(charged)
-        """What is spent by now."""
+        """The charges so far."""
         self.constants: tuple[StageConstants, ...] = ()
-        """What the steps have released so far, in order."""
+        """The constants that the steps have released so far, in order."""
         self._plan = plan
         self._folder = folder
         self._ledger = ledger
         self._secrets = secrets
 
     def run(self, records: RecordSource | None, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Run all steps, or read what earlier attempts have kept; whether it came to the end and wasn't stopped.
+        """Runs all steps, or reads what earlier attempts have kept; returns True if it came to the end and wasn't
+        stopped.
 
         `records`: training records, on which all paid steps are pending. `stopped` is asked before each draw.
 
@@ -89,7 +90,7 @@ class StageRuns:
         return True
 
     def _check_lost(self, stage: PaidStage) -> str:
-        """What there is to say of a step without a file: nothing, where it was never charged.
+        """Says what became of a step without a file; empty where it was never charged.
 
         Raises:
             RunFailed: training has begun.
@@ -108,7 +109,7 @@ class StageRuns:
         return ""
 
     def _check_affordable(self, stage: PaidStage) -> None:
-        """Check that the budget holds the step, again if it was charged before.
+        """Checks that the budget holds the step, again if it was charged before.
 
         Raises:
             LostStage: it does not.
@@ -125,7 +126,7 @@ class StageRuns:
             )
 
     def _release(self, stage: PaidStage, records: Records) -> StageConstants:
-        """Reserve, draw, keep, settle."""
+        """Reserves, draws, keeps and settles."""
         self._make_folder()  # before anything is spent
         self._ledger.reserve_all(stage.charges)
         self.charged = run_lengths([*self.charged, *stage.charges])
@@ -161,7 +162,7 @@ class StageRuns:
             ) from None
 
     def _read(self, stage: PaidStage) -> StageConstants | None:
-        """What an earlier attempt has kept; None where it kept nothing.
+        """Reads the result that an earlier attempt has kept; None where it kept nothing.
 
         Raises:
             RunFailed: the file is damaged, or was not drawn under a reservation of this ledger.
@@ -184,16 +185,16 @@ class StageRuns:
         if before is None or content["ledger"] not in before.heads:
             raise RunFailed(
                 f"{path}: not of this ledger: what it says would be left out of the certificate",
-                "put the run's own ledger back, or start anew in another folder",
+                "put the run's own ledger back, or start again in another folder",
             )
         misfit = find_misfit(self._plan.data, stage.step, stage.charges, constants, self.constants)
         if misfit is not None:
-            raise RunFailed(f"{path}: not what this step releases: {misfit}", "start anew in another folder")
+            raise RunFailed(f"{path}: not what this step releases: {misfit}", "start again in another folder")
         return constants
 
 
 def list_missing(plan: Plan, folder: Path) -> tuple[PaidStage, ...]:
-    """The paid steps whose results are not in `folder`."""
+    """Lists the paid steps whose results are not in `folder`."""
     return tuple(stage for stage in plan.stages if not os.path.lexists(_path_of(folder, stage)))
 
 

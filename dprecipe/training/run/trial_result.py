@@ -1,6 +1,6 @@
 """The result of one of several runs, which stays in `private/` until the best is chosen.
 
-It is no release: its certificate is a draft whose numbers are placeholders, so that nobody can take it for one.
+It is no release: its certificate is a draft whose numbers are placeholders, so that it can't be taken for one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DRAFT = "draft.json"
 
 
 def locate_result(folder: RunFolder) -> Path:
-    """The folder of a run's result."""
+    """Returns the folder of a run's result."""
     return folder.path / "result"
 
 
@@ -40,7 +40,7 @@ def write_result(
     finished: Finished,
     constants: Sequence[StageConstants] = (),
 ) -> None:
-    """Write the weights, their description and what the run recorded about itself, whole or not at all.
+    """Writes the weights, their description and what the run recorded about itself, whole or not at all.
 
     Raises:
         RunFailed: the disk refuses, or the run has no score that may be seen.
@@ -55,7 +55,7 @@ def write_result(
 
 
 def read_result(result: Path) -> RunFacts:
-    """What a run recorded about itself.
+    """Reads the facts that a run recorded about itself.
 
     Raises:
         RunFailed: it is not there, or damaged.
@@ -65,6 +65,6 @@ def read_result(result: Path) -> RunFacts:
     except (OSError, ContentError):
         raise RunFailed(
             f"{result}: what one of the runs made is not here, or damaged",
-            "put the run's own files back, or start anew in another folder",
+            "put the run's own files back, or start again in another folder",
         ) from None
     return rebuild.read_run(stated)

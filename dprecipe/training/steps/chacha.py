@@ -5,7 +5,7 @@ on every device with 32-bit integers that wrap around. Making one waits for no d
 
 A kernel of a GPU takes longer to start than to run, and these operations are small. So they work on four of the
 sixteen words of all blocks at a time, and a rotation is three of them. Where `compiled_keystream` has made a program of
-a double round, that takes the place of 42 operations.
+a double round, it replaces 42 operations.
 
 Legend: N blocks, C = 16 words of a block.
 """
@@ -24,9 +24,9 @@ from dprecipe.training.program.prefetch import carry_to_device
 BLOCK = 64
 """Bytes of a block."""
 WORDS = 16
-"""Of a block."""
+"""Words of a block."""
 PROGRAM_BLOCKS = 1 << 19
-"""Of one call of a program: 32 MiB, enough that kernels run for longer than they take to start."""
+"""Blocks of one call of a program: 32 MiB, enough that kernels run for longer than they take to start."""
 DoubleRound = Callable[[Tensor], Tensor]
 """(C, `PROGRAM_BLOCKS`) int32 -> the same after a round of columns and one of diagonals."""
 PROGRAMS: dict[torch.device, DoubleRound] = {}
@@ -56,10 +56,10 @@ class Keystream:
         self._blocks = block
 
     def next(self, count: int) -> Tensor:
-        """The next `count` whole blocks: (16 count,) int32, to be read as little-endian words.
+        """Returns the next `count` whole blocks: (16 count,) int32, to be read as little-endian words.
 
         Raises:
-            ValueError: the 32-bit counter would start anew.
+            ValueError: the 32-bit counter would start again.
         """
         if not self._blocks + count <= 2**32:
             raise ValueError("a ChaCha20 stream has 2^32 blocks")
@@ -69,7 +69,7 @@ class Keystream:
         return words_NC.view(-1)
 
     def _fill(self, words_NC: Tensor) -> None:
-        """A program makes as many blocks as it is made for; those that are not asked for are thrown away."""
+        """Fills whole blocks. A program makes a fixed number of them; those that are not asked for are thrown away."""
         count = len(words_NC)
         size = count if self._program is None else PROGRAM_BLOCKS
         numbers_N = torch.arange(size, dtype=torch.int32, device=words_NC.device)
@@ -91,7 +91,7 @@ class Keystream:
 
 
 def _quarter_rounds(state_CN: Tensor) -> None:
-    """RFC 8439, section 2.1, in place, on the four columns of each block."""
+    """Computes RFC 8439, section 2.1, in place, on the four columns of each block."""
     a, b, c, d = torch.split(state_CN, 4)
     for turns_d, turns_b in TURNS:
         _turn(d.bitwise_xor_(a.add_(b)), turns_d)
@@ -99,7 +99,7 @@ def _quarter_rounds(state_CN: Tensor) -> None:
 
 
 def _turn(words: Tensor, by: int) -> None:
-    """Rotate the bits of each word to the left: what falls out at the top, plus 2^by times the word."""
+    """Rotates the bits of each word to the left: what falls out at the top, plus 2^by times the word."""
     # A shift to the right fills up with copies of the sign.
     low = words.bitwise_right_shift(32 - by).bitwise_and_((1 << by) - 1)
     torch.add(low, words, alpha=1 << by, out=words)

@@ -1,6 +1,6 @@
-"""A double round of ChaCha20 as one kernel of a GPU, in place of 42.
+"""A double round of ChaCha20 as one GPU kernel, instead of 42.
 
-Noise for 100 million numbers took 13,600 kernels, each of which the processor takes 35 to 100 microseconds to start.
+Noise for 100 million numbers took 13,600 kernels, and the processor takes 35 to 100 microseconds to start each.
 Only integers are compiled: whatever a compiler fuses, the words are the same, unless it has a fault. So a program is
 used only if its words are those of the single operations, and the noise check compares the keystream that is made with
 it with OpenSSL's. Draws, sums and the lattice are never compiled (`training.noise`).
@@ -21,7 +21,7 @@ from dprecipe.training.steps.chacha import COLUMNS, DIAGONALS, PROGRAM_BLOCKS, P
 
 
 def compile_keystream(device: torch.device) -> str:
-    """Let keystreams on this device be made by a program, from now on; says in words whether they are.
+    """Lets a program make the keystreams on this device, from now on; says whether it does.
 
     Guarantees: without a program, or a sound one, they are made as before.
     """
@@ -45,7 +45,7 @@ def compile_keystream(device: torch.device) -> str:
 
 
 def _double_round(state_CN: Tensor) -> list[Tensor]:
-    """RFC 8439, section 2.3, of single rows, from which a compiler makes one kernel."""
+    """Computes RFC 8439, section 2.3, of single rows, from which a compiler makes one kernel."""
     rows = list(torch.unbind(state_CN))
     for a, b, c, d in (*COLUMNS, *DIAGONALS):
         for turns_d, turns_b in TURNS:

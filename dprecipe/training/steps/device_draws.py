@@ -20,7 +20,7 @@ _BELOW = 2**63 - 1
 
 
 def draw_from(distribution: Distribution, blocks: Keystream, count: int) -> Tensor:
-    """(count,) float64: independent draws of a distribution of scale 1, on the device of the keystream.
+    """Returns (count,) float64: independent draws of a distribution of scale 1, on the device of the keystream.
 
     Guarantees: each draw has words of its own; what is left of the last block is never used.
 
@@ -40,7 +40,7 @@ def draw_from(distribution: Distribution, blocks: Keystream, count: int) -> Tens
 
 
 def _words(blocks: Keystream, count: int) -> Tensor:
-    """(count,) int64, of the next whole blocks."""
+    """Returns (count,) int64, of the next whole blocks."""
     return blocks.next(math.ceil(8 * count / BLOCK)).view(torch.int64)[:count]
 
 
@@ -50,7 +50,7 @@ def _fine(words: Tensor) -> Tensor:
 
 
 def _inverted(family: str, words: Tensor) -> Tensor:
-    """The highest bit is the sign, the others P(|X| > x)."""
+    """Returns draws by inversion: the highest bit is the sign, the others are P(|X| > x)."""
     beyond = _fine(words)
     if family == "laplace":
         magnitude = beyond.log_()
@@ -63,7 +63,7 @@ def _inverted(family: str, words: Tensor) -> Tensor:
 
 
 def _student_t(df: float, words: Tensor, angles: Tensor) -> Tensor:
-    """One coordinate of the bivariate t, of a radius and an angle."""
+    """Returns one coordinate of the bivariate t, of a radius and an angle."""
     radius = _fine(words).log_().mul_(-2.0 / df).expm1_().mul_(df).sqrt_()
     # A shift to the right fills up with copies of the sign. 52 bits: odd multiples of 2^-53, which doubles hold.
     uniform = angles.bitwise_right_shift(12).bitwise_and_((1 << 52) - 1).double().add_(0.5).mul_(2.0**-52)

@@ -12,7 +12,7 @@ and 2^-20 of the noise's scale, and every multiple of g within the range of the 
    else depends on x. Zero has no sign. (z is the product of the draw and the scale. The product is rounded, or exact
    where a processor has a fused multiply-add, as GPUs do. `onto_lattice` adds and subtracts the same number: no
    compiler may see it.)
-2. *So only the distribution of z depends on floating point*: the probabilities of intervals of length g, each of which
+2. *So only the distribution of z depends on floating point*: the probabilities of intervals of length g, where each
    gives one result. (This is for |x + z| up to 2^30 scales; farther out doubles are coarser than g, and 1 still
    applies.) A normal z is sqrt(-2 log u) cos θ, or sin θ, with a u of 63 bits, finest near 0, and a θ of 32 bits. For
    θ = 0 or π, neighbouring u give z that are 2^-63 / (u |z|) apart: less than g up to |z| = 7.8, so every interval up
@@ -73,9 +73,9 @@ DEVICE_CHUNK = CHUNK << 6
 MAX_TOGETHER = 16
 """The largest number of chunks that are made at once on a GPU, where memory allows."""
 _SHARE = 16
-"""Of the free memory, what they take at most."""
+"""The chunks made at once take at most one part in this many of the free memory."""
 _BYTES = 24
-"""Of memory for each number, while its words are made."""
+"""Bytes of memory for each number, while its words are made."""
 MIN_CHUNKS = 4
 """The smallest number of chunks for one thread."""
 MIN_ON_DEVICE = 1 << 18
@@ -90,7 +90,7 @@ NoiseAdder = Callable[[Tensor, float | Tensor], None]
 
 
 def add_noise(value_P: Tensor, distribution: Distribution, scale: float | Tensor, stream: Stream) -> Tensor:
-    """Add noise of this distribution and scale (one for each number, where it is a tensor) to a float64 sum, in place.
+    """Adds noise of this distribution and scale (one for each number, where it is a tensor) to a float64 sum, in place.
 
     `value_P`: (P,) float64. `scale`: in the units of the sum; for Gaussian noise, its standard deviation.
 
@@ -138,7 +138,7 @@ def _add_on_cpu(value_P: Doubles, distribution: Distribution, scale: float | Dou
 
 
 def _add_in_threads(value_P: Doubles, scale: float | Doubles, stream: Stream, ends: Sequence[int]) -> None:
-    """One thread for the chunks between two consecutive ends."""
+    """Adds noise with one thread for the chunks between two consecutive ends."""
     _buffers.extend(_CpuBuffer(CHUNK) for _ in range(len(ends) - 1 - len(_buffers)))
     streams = stream.share([CHUNK // 2 * _PAIR // BLOCK * first for first in ends[:-1]])
     parts = [slice(CHUNK * first, CHUNK * last) for first, last in pairwise(ends)]
@@ -157,7 +157,7 @@ def _add_normal(value_P: Doubles, scale: float | Doubles, stream: Stream, buffer
 
 
 def _place(value: Doubles, draws: Doubles, scale: float | Doubles) -> None:
-    """value + scale × draws, rounded as by `onto_lattice`, in place of the value. The draws are overwritten: they stay
+    """Replaces the value by value + scale × draws, rounded as by `onto_lattice`. The draws are overwritten: they stay
     in the cache, where the value need not be."""
     np.multiply(draws, scale, out=draws)
     np.add(value, draws, out=draws)
@@ -167,15 +167,15 @@ def _place(value: Doubles, draws: Doubles, scale: float | Doubles) -> None:
 
 
 def onto_lattice(value: Vector, scale: float | Vector) -> None:
-    """Round each double to the nearest multiple of `lattice_spacing(scale)`, in place; zero becomes +0."""
+    """Rounds each double to the nearest multiple of `lattice_spacing(scale)`, in place; zero becomes +0."""
     shift = _shift(scale)
     value += shift
     value -= shift
 
 
 def _shift(scale: float | Vector) -> float | Vector:
-    """What is added and subtracted to round to the lattice: 1.5 × 2^52 spacings. Between 2^52 and 2^53 spacings,
-    doubles are exactly one spacing apart."""
+    """Returns the number to add and subtract to round to the lattice: 1.5 × 2^52 spacings. Between 2^52 and 2^53
+    spacings, doubles are exactly one spacing apart."""
     if isinstance(scale, (float, int)):
         return 1.5 * 2.0**52 * lattice_spacing(scale)
     bits = scale.view(torch.int64) if isinstance(scale, Tensor) else scale.view(np.int64)
@@ -191,7 +191,7 @@ def _parts(size: int, chunk: int) -> Iterator[slice]:
 
 
 def _scale_of(scale: float | Vector, part: slice) -> float | Vector:
-    """The scale of a part of the numbers."""
+    """Returns the scale of a part of the numbers."""
     return scale if isinstance(scale, (float, int)) else scale[part]
 
 
@@ -209,7 +209,7 @@ def _add_on_device(
 
 
 def _count_together(device: torch.device) -> int:
-    """How many chunks of normal draws are made at once: fewer kernels are to be started. It changes no draw."""
+    """Returns the number of chunks of normal draws to make at once, to start fewer kernels. It changes no draw."""
     return max(1, min(MAX_TOGETHER, free_bytes(device) // _SHARE // (_BYTES * DEVICE_CHUNK)))
 
 
@@ -220,7 +220,7 @@ def _device_adder(distribution: Distribution, stream: Stream, device: torch.devi
         return _adder_of(lambda count: _copied(distribution, stream, count, device))
     if distribution.family == "gaussian":
         return _keystream_adder(stream, device)
-    stream.share(())  # nobody else draws from it
+    stream.share(())  # nothing else draws from it
     blocks = Keystream(stream.key, device)
     return _adder_of(lambda count: draw_from(distribution, blocks, count))
 
@@ -264,7 +264,8 @@ class _CpuBuffer:
         self._memory = np.empty((3, pairs))
 
     def draw(self, stream: Stream, count: int) -> tuple[Doubles, Doubles]:
-        """Standard normal draws, first the cosines and then the sines: together `count`, valid until the next call."""
+        """Makes standard normal draws, first the cosines and then the sines: together `count`, valid until the next
+        call."""
         pairs = (count + 1) // 2
         bytes_B = self._bytes_B[: _PAIR * pairs]
         stream.fill(bytes_B)
@@ -287,7 +288,7 @@ class _CpuBuffer:
 
 
 def _by_torch(square: Tensor, angle: Tensor, spare: Tensor) -> None:
-    """sqrt(-log u²) cos θ and sqrt(-log u²) sin θ, of u² and of the θ that 32 bits select, in their place."""
+    """Replaces u², and the θ that 32 bits select, by sqrt(-log u²) cos θ and sqrt(-log u²) sin θ."""
     square.log_().neg_().sqrt_()
     angle.mul_(2 * math.pi * 2.0**-32)
     torch.cos(angle, out=spare)
@@ -298,7 +299,7 @@ def _by_torch(square: Tensor, angle: Tensor, spare: Tensor) -> None:
 def _keystream_adder(stream: Stream, device: torch.device) -> NoiseAdder:
     """Adds scale × standard normal draws, from a keystream generated on the device, to a vector of at most
     `DEVICE_CHUNK` numbers, or of whole chunks (R of them): each has the draws that it would have alone."""
-    stream.share(())  # nobody else draws from it
+    stream.share(())  # nothing else draws from it
     blocks = Keystream(stream.key, device)
 
     def add(value: Tensor, scale: float | Tensor) -> None:

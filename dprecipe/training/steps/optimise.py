@@ -15,8 +15,8 @@ from dprecipe.language.training import Adam, EmaAverage, LearningRateSchedule, S
 
 
 def optimizer_of(spec: Sgd | Adam, model: nn.Module, *, fused: bool = False) -> torch.optim.Optimizer:
-    """The optimiser; its weight decay is decoupled, so it reads the weights and never touches a gradient. `fused`: each
-    step is one pass over all weights, which rounds otherwise."""
+    """Makes the optimiser; its weight decay is decoupled, so it reads the weights and never touches a gradient.
+    `fused`: each step is one pass over all weights, which rounds otherwise."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     if isinstance(spec, Adam):
         return torch.optim.AdamW(
@@ -31,8 +31,8 @@ def optimizer_of(spec: Sgd | Adam, model: nn.Module, *, fused: bool = False) -> 
 
 
 def apply_weight_decay(spec: Sgd | Adam, optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """SGD's decoupled weight decay, before the step (AdamW does its own): a GPU scales all weights by one kernel. On a
-    CPU that would round the factor to the weights' own type first, where they are halves."""
+    """Applies SGD's decoupled weight decay, before the step (AdamW does its own): a GPU scales all weights by one
+    kernel. On a CPU that would round the factor to the weights' own type first, where they are halves."""
     if isinstance(spec, Sgd) and spec.weight_decay:
         factor = 1 - lr * spec.weight_decay
         with torch.no_grad():
@@ -45,7 +45,7 @@ def apply_weight_decay(spec: Sgd | Adam, optimizer: torch.optim.Optimizer, lr: f
 
 
 def learning_rate(spec: Sgd | Adam, length: Length) -> Callable[[int], float]:
-    """Step (from 0) to learning rate."""
+    """Returns a function from step (from 0) to learning rate."""
     lr = spec.lr
     if not isinstance(lr, LearningRateSchedule):
         constant = float(lr)
@@ -55,14 +55,15 @@ def learning_rate(spec: Sgd | Adam, length: Length) -> Callable[[int], float]:
 
 
 def cut_like(flat: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    """A flat vector cut into the shapes of the parameters."""
+    """Returns a flat vector cut into the shapes of the parameters."""
     sizes = [parameter.numel() for parameter in parameters]
     return [part.view_as(p) for part, p in zip(torch.split(flat, sizes), parameters, strict=True)]
 
 
 @final
 class FlatGradient:
-    """Where the optimiser reads: the parameters' `.grad` are parts of one vector, so that one copy sets them all.
+    """The gradients that the optimiser reads: the parameters' `.grad` are parts of one vector, so one copy sets them
+    all.
 
     Consecutive parameters of one type and device share a vector; its memory is that of their gradients.
     """
@@ -75,10 +76,10 @@ class FlatGradient:
         self._count = 0
 
     def set(self, gradient_P: Tensor) -> None:
-        """Set `.grad` of every parameter: each number is rounded to the parameter's own type.
+        """Sets `.grad` of every parameter: each number is rounded to the parameter's own type.
 
         Raises:
-            ValueError: it has not one number for each of theirs.
+            ValueError: the count of numbers is not that of the parameters.
         """
         if not self._parts:
             self._allocate()
@@ -113,10 +114,10 @@ class Average:
 
     @torch.no_grad()
     def take(self, step: int, parameters: Sequence[nn.Parameter]) -> None:
-        """Add the iterate after `step` (from 0).
+        """Adds the iterate after `step` (from 0).
 
         The parameters are read where they are, all of them by one kernel of a GPU at a time. It is a difference, a
-        product and a sum, each of which rounds: `lerp` and `addcmul` would round once, and otherwise.
+        product and a sum, and each of them rounds: `lerp` and `addcmul` would round once, and differently.
         """
         if self._spec is None or step < self._first:
             return

@@ -21,7 +21,7 @@ from dprecipe.training.publish.released import trained_parameters
 
 @final
 class TensorSnapshot:
-    """See the module."""
+    """The tensors of a module before its first private record; see the module's docstring."""
 
     def __init__(self, module: nn.Module) -> None:
         """Make it before the first private record is brought in; what is not trained is copied, to the CPU."""
@@ -35,7 +35,8 @@ class TensorSnapshot:
         }
 
     def weights(self) -> dict[str, Tensor]:
-        """What may be released, in the order of the module's `state_dict`; trained tensors are not copied."""
+        """Returns the tensors that may be released, in the order of the module's `state_dict`; trained tensors are not
+        copied."""
         device = next(self._module.parameters()).device
         return {
             name: self._trained[name].detach() if name in self._trained else self._untrained[name].to(device, copy=True)
@@ -43,7 +44,7 @@ class TensorSnapshot:
         }
 
     def moved(self) -> tuple[str, ...]:
-        """The names of tensors that are there anew, are gone, or differ, and that no noisy step makes."""
+        """Returns the names of tensors that are new, are gone, or differ, and that no noisy step makes."""
         result = self._module.state_dict()
         names = dict.fromkeys((*self._names, *result))
         return tuple(
@@ -59,7 +60,7 @@ class TensorSnapshot:
 
     @contextmanager
     def refuse_moves(self) -> Iterator[None]:
-        """No trained weight moves, nor is replaced, within.
+        """Checks that no trained weight moves or is replaced inside the block.
 
         Raises:
             RunFailed: one did, or was; names them.
@@ -92,7 +93,7 @@ def _trainable(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
-    """Alike number for number; what is not a number is like itself."""
+    """Returns True if all numbers are equal; NaN equals itself."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if torch.equal(one, other):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
-import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -13,9 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-import torch
 from torch import nn
-from torch.utils.data import DataLoader
 
 from dprecipe import __version__
 from dprecipe.contract.facts import NO_MODEL
@@ -35,7 +30,6 @@ from dprecipe.training.canaries.coins import Coins, open_coins
 from dprecipe.training.canaries.run import guess_coins, make_canaries
 from dprecipe.training.checks.initial_weights import check_initial_weights
 from dprecipe.training.checks.memory import check_memory, rehearse_step
-from dprecipe.training.checks.memory_meter import SMALLER_PARTS, explain_out_of_memory
 from dprecipe.training.engine.full_precision import in_run_precision
 from dprecipe.training.loggers.run import open_loggers
 from dprecipe.training.probe.sums import SumTests
@@ -60,9 +54,10 @@ from dprecipe.training.run.gate import Gate
 from dprecipe.training.run.lost_steps import check_trained
 from dprecipe.training.run.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.steps.contract import Build, StepContext
+from dprecipe.training.steps.fit import Stopwatch, fit_steps
 from dprecipe.training.steps.noisy_steps import NoisySteps
 from dprecipe.training.steps.step_failures import StepFailed
-from dprecipe.training.steps.watch import SpentCurve, Stopping, Watch
+from dprecipe.training.steps.watch import SpentCurve, Watch
 
 
 @final
@@ -352,60 +347,3 @@ def copies_to_score(plan: Plan, program: StepwiseProgram) -> tuple[HeldOut | Non
 
     held_out = None if program.sets.test is None else copied(program.sets.test)
     return held_out, copied(Sample(program.sets.train))
-
-
-def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, steps: int) -> None:
-    """Run the program under a trainer with fixed arguments: a caller can't pass one that breaks privacy."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"lightning\..*")
-        trainer = lightning.Trainer(
-            accelerator={"cuda": "gpu"}.get(device.type, device.type),
-            devices=1,
-            strategy=lightning.strategies.SingleDeviceStrategy(device),  # `Processes` communicate beside it
-            max_epochs=1,
-            precision="32-true",
-            logger=False,
-            callbacks=[watch, Stopping(module.request_stop)],
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            use_distributed_sampler=False,
-        )
-        # The trainer only counts steps, one more than planned: the gate's refusal ends the run.
-        counter: DataLoader[int] = DataLoader(range(steps + 1), batch_size=None)  # type: ignore[arg-type]
-        try:
-            with explain_out_of_memory("in a step", SMALLER_PARTS, StepFailed), in_run_precision():
-                trainer.fit(module, counter)
-        except SystemExit:  # the trainer's reaction to a second Ctrl-C
-            raise KeyboardInterrupt from None
-        finally:
-            move_back(module, device)
-
-
-def move_back(module: Any, device: torch.device) -> None:
-    """Move the module and the state of its optimisers to the device: the trainer moves them to the CPU when it ends.
-
-    Step counters stay on the CPU, where optimisers read them.
-    """
-    module.to(device)
-    for state in module.configure_optimizers().state.values():
-        for name, value in state.items():
-            if isinstance(value, torch.Tensor) and name != "step":
-                state[name] = value.to(device)
-
-
-class Stopwatch(lightning.Callback):
-    """Times the steps after the first, which warms up."""
-
-    def __init__(self) -> None:
-        self._ends: list[float] = []
-
-    def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
-        if module.device.type == "cuda":
-            torch.cuda.synchronize(module.device)  # otherwise this is only when the step was queued
-        self._ends.append(time.monotonic())
-
-    @property
-    def seconds_per_step(self) -> float:
-        return (self._ends[-1] - self._ends[0]) / max(1, len(self._ends) - 1)

@@ -28,14 +28,14 @@ from dprecipe.training.steps.step_failures import StepFailed, locate_failures
 
 POINTS = 24
 SCORING_SHARE = 0.05
-"""Of the work of training, at most, for scores on the way."""
+"""The largest share of the work of training for scores on the way."""
 FORWARD = 1 / 3
-"""The work of a score over that of a gradient."""
+"""The work of a score, relative to that of a gradient."""
 
 
 @final
 class SpentCurve:
-    """ε after so many events, never below the true value; each of its points is computed when it is first reached.
+    """ε after a number of events, never below the true value; each of its points is computed when it is first reached.
 
     Nor is it above the budget, which the gate holds: what a crash took can leave a plan longer than its budget.
     """
@@ -50,7 +50,7 @@ class SpentCurve:
         self._known: dict[int, float] = {}
 
     def at(self, count: int) -> float:
-        """ε after `count` events in all, rounded up to the next point of the curve."""
+        """Returns ε after `count` events in all, rounded up to the next point of the curve."""
         count_done = count - count_events(self._charged)
         point = self._points[min(bisect.bisect_left(self._points, count_done), len(self._points) - 1)]
         if point not in self._known:
@@ -61,7 +61,8 @@ class SpentCurve:
 
 
 def steps_between_scores(length: Length, records: int, held_out: int) -> int:
-    """After how many steps the held-out records are scored, of a run that learns from so many `records` in an epoch:
+    """Returns the number of steps between scores of the held-out records, for a run with this many `records` in an
+    epoch:
     up to twenty times in a run, at its end at least, and more rarely than after each epoch if scoring would take more
     than about a twentieth of the work. Only numbers that the recipe declares and that of the held-out records decide
     it, never time.
@@ -141,7 +142,7 @@ class Watch(lightning.Callback):
         return bool(module.is_whole) and self._is_save_due(module)
 
     def _is_save_due(self, module: Any) -> bool:
-        """Between events only: a checkpoint inside one would let its batches be continued."""
+        """Returns True between events only: a checkpoint inside one would let its batches be continued."""
         between: bool = module.events_done == module.gate.done
         return between and self._schedule.is_due(module.steps_done)
 
@@ -150,8 +151,8 @@ class Watch(lightning.Callback):
             self._progress.end(module.steps_done, lambda: self._status(module))
 
     def score(self, module: Any, *, final: bool = False) -> Score | None:
-        """The score of the weights that would be released now, recorded with all other scores; once after a step.
-        `final`: these weights are released, and their score is the full one."""
+        """Returns the score of the weights that would be released now, recorded with all other scores; once after a
+        step. `final`: these weights are released, and their score is the full one."""
         if self._scored_steps == module.steps_done:
             if final and self._held_out is not None and not (self._score is not None and self._score.full):
                 self._score = self._measure(self._held_out, module, module.released_state(), full=True)
@@ -174,15 +175,15 @@ class Watch(lightning.Callback):
     def _measure(
         self, records: HeldOut, module: Any, state: Mapping[str, Tensor], *, full: bool = False
     ) -> Score | None:
-        """The score of these records; None where a module from Python raises on them, and from then on: what a run has
-        paid for is released, with a score or without."""
+        """Returns the score of these records; None where a module from Python raises on them, and from then on: what a
+        run has paid for is released, with a score or without."""
         if module.snapshot is None:
             return records.score(state, full=full)
         try:
             with locate_failures(records.module, "it was scored", ""):
                 return records.score(state, full=full)
         except StepFailed as failure:
-            report_progress(f"{failure.message}: these records are scored no more")
+            report_progress(f"{failure.message}: these records are no longer scored")
         if records is self._held_out:
             self._held_out = None
         else:
@@ -190,7 +191,7 @@ class Watch(lightning.Callback):
         return None
 
     def log_covered(self, module: Any) -> None:
-        """Log what is covered of this step: once, and once more if it was scored since."""
+        """Logs what is covered of this step: once, and once more if it was scored since."""
         score = self._score if self._scored_steps == module.steps_done else None
         logged = (int(module.steps_done), score is not None)
         if self._logged == logged:
@@ -200,7 +201,7 @@ class Watch(lightning.Callback):
         self._loggers.log_covered(module.steps_done, spent, module.last_rate, module.figures(), score)
 
     def save(self, module: Any) -> None:
-        """Write the checkpoint, unless it holds these events already."""
+        """Writes the checkpoint, unless it holds these events already."""
         if module.events_done != self._saved_events:
             self._checkpoint(module.state())
             self._saved_events = module.events_done

@@ -14,6 +14,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid, PlanRefused
 from dprecipe.mechanisms.pate.events import FilterRest
@@ -26,7 +27,6 @@ from dprecipe.privacy.ledger import read
 from dprecipe.privacy.stages.events import StageEvent
 from dprecipe.recipe.read import read_text
 from dprecipe.release.untrusted import to_bytes
-from dprecipe.training.run.start import run
 from tests.training.run.test_kill import hold_killed
 
 RECIPE = """\

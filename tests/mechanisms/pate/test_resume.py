@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
@@ -24,7 +25,6 @@ from dprecipe.mechanisms.pate.train.answers import AnswersFile
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read
 from dprecipe.training.run import attempt
-from dprecipe.training.run.start import run
 
 Planned = Callable[..., Plan]
 DRIVER = Path(__file__).resolve().parents[2] / "training" / "run" / "kill_driver.py"

@@ -14,6 +14,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid, PlanRefused
 from dprecipe.mechanisms.pnsgd.theory.recheck import RecheckedRun
@@ -24,7 +25,6 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import read
 from dprecipe.recipe.read import read_text
 from dprecipe.release.untrusted import sha256_of, to_bytes
-from dprecipe.training.run.start import run
 from tests.sweeps import sweep
 from tests.training.run.test_kill import hold_killed
 

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 
 import dprecipe
 from dprecipe import progress
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
@@ -29,7 +30,6 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.ledger import Ledger, read
 from dprecipe.training.run import attempt
 from dprecipe.training.run.runner import PythonInputs
-from dprecipe.training.run.start import run
 
 Planned = Callable[..., Plan]
 DRIVER = Path(__file__).resolve().parents[2] / "training" / "run" / "kill_driver.py"
@@ -240,7 +240,7 @@ from dprecipe.mechanisms.pnsgd.train.descent import Descent
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
 from dprecipe import progress
-from dprecipe.training.run.start import run
+from dprecipe.api import run
 progress.LINE_SECONDS = 0.0
 honest, seen = Descent.advance, []
 def advance(self, most=None):

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
-from dprecipe.training.run.start import run
 from tests.pretend_cuda.cases.recipes import Start
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dprecipe.account.facts import new_facts
 from dprecipe.account.opening import create_account
+from dprecipe.api import run
 from dprecipe.cli.account_runs import settle
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
@@ -28,7 +29,6 @@ from dprecipe.training.canaries.run import count_guesses
 from dprecipe.training.checks.noise import DRAWS
 from dprecipe.training.run import gate
 from dprecipe.training.run.folder import RunFolder
-from dprecipe.training.run.start import run
 
 CANARIES = "audit: {program: false, canaries: %d, canary: %s}\n"
 Small = Callable[..., Plan]

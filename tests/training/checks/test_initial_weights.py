@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.cli.main import app
 from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
@@ -22,7 +23,6 @@ from dprecipe.faults import CertificateInvalid, Interrupted, UsageFault
 from dprecipe.models.build import build
 from dprecipe.models.load import load
 from dprecipe.release.certificate import to_bytes
-from dprecipe.training.run.start import run
 from dprecipe.training.steps.noisy_steps import NoisySteps
 
 Small = Callable[..., Plan]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.data.records import Records
@@ -25,7 +26,6 @@ from dprecipe.training.checks.memory_meter import fits
 from dprecipe.training.engine import compiled
 from dprecipe.training.program.program import Sets, StepwiseProgram, Synthetic, build_started_model
 from dprecipe.training.program.records import StoredBatch
-from dprecipe.training.run.start import run
 from dprecipe.training.steps import stepwise
 from tests.modules import DigitsNet
 

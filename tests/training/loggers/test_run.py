@@ -22,6 +22,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from safetensors.torch import load_file  # noqa: E402
 
 from dprecipe import libraries  # noqa: E402
+from dprecipe.api import run  # noqa: E402
 from dprecipe.contract.plan import Plan  # noqa: E402
 from dprecipe.faults import Interrupted, UsageFault  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
@@ -32,7 +33,6 @@ from dprecipe.training.loggers.run import check_loggers, open_loggers  # noqa: E
 from dprecipe.training.loggers.sinks import TensorBoardSink  # noqa: E402
 from dprecipe.training.program.evaluate import Score  # noqa: E402
 from dprecipe.training.run.folder import RunFolder  # noqa: E402
-from dprecipe.training.run.start import run  # noqa: E402
 from dprecipe.training.steps.noisy_steps import NoisySteps  # noqa: E402
 
 PUBLIC = "data.test.access=public"

@@ -15,10 +15,10 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
+from dprecipe.api import run  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
 from dprecipe.training.processes.processes import end_with_launcher  # noqa: E402
-from dprecipe.training.run.start import run  # noqa: E402
 from tests.count_draws import count_noisy_sums  # noqa: E402
 
 

@@ -15,12 +15,12 @@ torch.set_num_threads(1)
 
 from safetensors.torch import load_file  # noqa: E402
 
+from dprecipe.api import run  # noqa: E402
 from dprecipe.faults import Interrupted  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
 from dprecipe.training.checks.noise import DRAWS  # noqa: E402
 from dprecipe.training.run import checkpoint, gate  # noqa: E402
-from dprecipe.training.run.start import run  # noqa: E402
 from dprecipe.training.steps.contract import BatchSums, StepContext  # noqa: E402
 from dprecipe.training.steps.noisy_steps import NoisySteps  # noqa: E402
 

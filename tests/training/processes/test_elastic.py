@@ -48,7 +48,7 @@ train:
 DIGITS = "train: {source: digits, split: train}\n  size: 1438\n  preprocess: [{clip_features: {norm: 4.0}}]"
 DRIVER = Path(__file__).with_name("elastic_driver.py")
 KILLS = int(os.environ.get("DPRECIPE_KILLED_RANKS", "1"))
-"""docs/reliability.md has the figures of 30."""
+"""docs/project/reliability.md has the figures of 30."""
 
 
 def find_children(process: int) -> list[int]:

@@ -35,9 +35,9 @@ def test_those_that_a_launcher_starts_say_nothing(launcher: str, monkeypatch: py
 
 
 def test_a_run_says_at_once_whom_it_waits_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from dprecipe.api import run
     from dprecipe.planning.make import plan as make_plan
     from dprecipe.recipe.read import read_text
-    from dprecipe.training.run.start import run
     from tests.recipe_texts import SMALL
 
     said: list[str] = []

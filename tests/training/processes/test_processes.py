@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_file
 
 import dprecipe
+from dprecipe.api import run as run_plan
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan as make_plan
@@ -29,7 +30,6 @@ from dprecipe.training.processes import processes as together
 from dprecipe.training.processes.processes import PATIENCE, join_processes, launch_processes
 from dprecipe.training.processes.set_digest import digest_of, digest_set
 from dprecipe.training.program.program import device_of
-from dprecipe.training.run.start import run as run_plan
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -384,7 +384,7 @@ def test_a_process_that_is_lost_after_the_release_takes_nothing_from_it(
     if before:
         folder.release.mkdir()
     monkeypatch.setattr(together, "launch_processes", launch)
-    monkeypatch.setattr(command, "read_ledger", lambda _: SimpleNamespace(stop_reason=reason))
+    monkeypatch.setattr("dprecipe.privacy.ledger.read", lambda _: SimpleNamespace(stop_reason=reason))
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     assert command._launch(make_plan(read_recipe(tmp_path / "recipe.yaml")), folder) == expected
 

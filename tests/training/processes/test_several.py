@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.cli.main import app
 from dprecipe.faults import CertificateInvalid, DataFault
 from dprecipe.models.load import load
@@ -22,7 +23,7 @@ from dprecipe.recipe.read import LoadedPublic, read_any, read_text
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.hub_folder import find_task
 from dprecipe.training.run.nonprivate import train
-from dprecipe.training.run.start import rehearse, run
+from dprecipe.training.run.start import rehearse
 
 NAMES = ("fever", "cough", "rash")
 COLUMNS, FOUND = "{columns: [fever, cough, rash]}", "{column: found, several: [fever, cough, rash], empty: none}"

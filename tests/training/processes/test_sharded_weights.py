@@ -298,7 +298,7 @@ def test_models_that_need_their_weights_whole_are_refused(monkeypatch: pytest.Mo
     for model in (nn.Linear(3, 3), make(layers=1)):
         with pytest.raises(RunFailed, match="needs a model of several blocks"):
             check_in_blocks(model, CPU)
-    with pytest.raises(RunFailed, match="mps is none"):
+    with pytest.raises(RunFailed, match="which mps is not"):
         check_in_blocks(make(), torch.device("mps"))
     with pytest.raises(RunFailed, match="this one came from Python"):
         check_in_blocks(make(), CPU, from_python=True)

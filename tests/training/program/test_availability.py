@@ -16,6 +16,7 @@ import pytest
 
 import dprecipe
 from dprecipe import durable
+from dprecipe.api import run
 from dprecipe.cli.verify import verified_lines
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import BudgetSpent, CertificateInvalid, RunFailed, UsageFault
@@ -23,7 +24,6 @@ from dprecipe.privacy.ledger import LedgerWriter, lock_ledger, read
 from dprecipe.release import verify as verifying
 from dprecipe.training.publish import provenance, publish
 from dprecipe.training.run.folder import RunFolder
-from dprecipe.training.run.start import run
 from dprecipe.training.steps.stepwise import StepwiseRunner
 
 Small = Callable[..., Plan]

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
@@ -27,7 +28,6 @@ from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.probe.program import Check, examine_module
 from dprecipe.training.probe.sums import clipping_tests
 from dprecipe.training.program.losses import cross_entropy
-from dprecipe.training.run.start import run
 from tests.training.engine.reference import CLASSES, looped
 
 TOKENS, LENGTH, COUNT = 30, 6, 9
@@ -212,7 +212,7 @@ def test_a_release_keeps_the_tie(more: tuple[str, ...], tmp_path: Path, capsys: 
     module = Tied()
     first = module.emb.weight.detach().clone()
     done = run(planned((LENGTH,), *more), tmp_path / "run", model=module, train=texts())
-    assert "scored no more" not in capsys.readouterr().err
+    assert "no longer scored" not in capsys.readouterr().err
     tensors = load_file(done.release / "model.safetensors")
     assert not torch.equal(tensors["emb.weight"], first)
     assert torch.equal(tensors["emb.weight"], tensors["fc2.weight"])

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.models.load import load
 from dprecipe.nonprivate.plan import make_plan
 from dprecipe.planning.make import plan as plan_of
 from dprecipe.recipe.read import LoadedPublic, read_any, read_text
 from dprecipe.training.run.nonprivate import train
-from dprecipe.training.run.start import rehearse, run
+from dprecipe.training.run.start import rehearse
 
 ROWS = 60
 NUMBER, COUNT = "{column: days, range: [-10, 30]}", "{column: visits, count: {max: 40}}"

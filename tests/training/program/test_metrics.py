@@ -10,6 +10,7 @@ import pytest
 from sklearn import metrics
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget
 from dprecipe.faults import CertificateInvalid
 from dprecipe.planning.make import plan as plan_of
@@ -17,7 +18,6 @@ from dprecipe.recipe.read import read_text
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.score_blocks import SeveralScore
 from dprecipe.training.program.metrics import PRIVATE, find_calibration_error, measure, render_metrics
-from dprecipe.training.run.start import run
 
 GENERATOR = np.random.default_rng(0)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.training.checks.memory_meter import ProcessMeter, meter_of
@@ -16,7 +17,7 @@ from dprecipe.training.processes.processes import SingleProcess
 from dprecipe.training.program import physical_batch
 from dprecipe.training.program.physical_batch import agree_on_size, find_largest, sizes_up_to, with_size
 from dprecipe.training.run.folder import RunFolder
-from dprecipe.training.run.start import rehearse, run
+from dprecipe.training.run.start import rehearse
 
 Small = Callable[..., Plan]
 MIB = 1 << 20
@@ -132,7 +133,7 @@ def test_a_machine_s_memory(
 
 
 def test_a_system_that_does_not_tell(tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match="does not tell") as failed:
+    with pytest.raises(RunFailed, match="does not say") as failed:
         ProcessMeter(1, tmp_path)
     assert "physical_batch: 512" in str(failed.value.remedy)
     with pytest.raises(RunFailed, match="mps can't be measured"):

@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 from torch import nn
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.data.facts import DataFacts
 from dprecipe.data.schema import TokenizerFile
 from dprecipe.data.targets import ClassTarget
@@ -23,7 +24,6 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
 from dprecipe.release.certificate import to_bytes
 from dprecipe.training.program.program import check_tokens
-from dprecipe.training.run.start import run
 from tests.data.test_tokens import write_tokenizer
 
 RECIPE = """\

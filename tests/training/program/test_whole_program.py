@@ -34,8 +34,9 @@ from dprecipe.training.program.losses import cross_entropy
 from dprecipe.training.program.records import Store
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.run.gate import Gate
+from dprecipe.training.steps.contract import StepContext
+from dprecipe.training.steps.fit import fit_steps
 from dprecipe.training.steps.noisy_steps import NoisySteps
-from dprecipe.training.steps.stepwise import fit_steps
 
 LEVEL = 5e-9
 SIZE, FEATURES, CLASSES, STEPS = 120, 12, 3, 60
@@ -154,7 +155,7 @@ def ran(folder: Path, *overrides: str, seed: int = 1, records: Records | None = 
     secrets = Secrets(seed)
     gate = Gate(result.events, result.budget, ledger, secrets)
     store = Store(Asked(seen), torch.device("cpu"))
-    module = train.build(result, model, store, gate, secrets)
+    module = train.build(StepContext(result, model, store, gate, secrets))
     fit_steps(module, Outside(seen), torch.device("cpu"), result.length.steps)
     assert gate.close() == "completed"
     assert len(seen.batches) == len(seen.moves) == result.length.steps

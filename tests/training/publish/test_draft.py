@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import MECHANISMS
 from dprecipe.faults import UsageFault
@@ -20,7 +21,6 @@ from dprecipe.release.verify import verify
 from dprecipe.training.probe.program import Check
 from dprecipe.training.publish.draft import check_publishable
 from dprecipe.training.publish.provenance import RunProvenance
-from dprecipe.training.run.start import run
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 RECIPE = """\

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.training.program.evaluate import MAX_SAMPLE, Sample
 from dprecipe.training.publish import private_report
-from dprecipe.training.run.start import run
 from dprecipe.training.steps import stepwise
 
 Small = Callable[..., Plan]

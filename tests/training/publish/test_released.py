@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data.raw import Reading
 from dprecipe.data.records import Records
@@ -22,7 +23,6 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
 from dprecipe.training.program.program import build_started_model
 from dprecipe.training.publish.released import tensors_of, trained_names
-from dprecipe.training.run.start import run
 from tests.sweeps import sweep
 
 RECIPE = """\

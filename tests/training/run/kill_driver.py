@@ -25,6 +25,7 @@ torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from dprecipe.account.account import DataAccount  # noqa: E402
+from dprecipe.api import run  # noqa: E402
 from dprecipe.contract.plan import Plan  # noqa: E402
 from dprecipe.contract.table import mechanism_of  # noqa: E402
 from dprecipe.data.paid.stage import release_stage  # noqa: E402
@@ -37,7 +38,6 @@ from dprecipe.privacy.stages.events import StageEvent  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
 from dprecipe.release import folder  # noqa: E402
 from dprecipe.training.run import stages  # noqa: E402
-from dprecipe.training.run.start import run  # noqa: E402
 from tests.count_draws import count_noisy_sums  # noqa: E402
 
 

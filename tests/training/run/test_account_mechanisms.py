@@ -16,6 +16,7 @@ from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.standing import find_cost
 from dprecipe.account.state import RunState
 from dprecipe.account.statement import export_statement
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid, Interrupted
 from dprecipe.mechanisms.pnsgd.train import run as descent
@@ -29,7 +30,6 @@ from dprecipe.release.account_statement import hold_statement
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.release.verify import Verified, verify
 from dprecipe.training.run import attempt
-from dprecipe.training.run.start import run
 from dprecipe.training.tuning.pool import TrialPool
 from dprecipe.training.tuning.run import tune
 from tests.chaos.recipes import recipes

@@ -20,6 +20,7 @@ from dprecipe.account.facts import SlotsPart, new_facts
 from dprecipe.account.faults import AccountRefused, AccountUnavailable
 from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.standing import find_cost
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data import known_digests
 from dprecipe.data.paid.constants import StageConstants
@@ -46,7 +47,6 @@ from dprecipe.training.run.folder import RunFolder
 from dprecipe.training.run.gate import Gate
 from dprecipe.training.run.runner import Start
 from dprecipe.training.run.spend_once import spend_once
-from dprecipe.training.run.start import run
 from tests.training.tuning.conftest import PAID, TUNING
 
 Small = Callable[..., Plan]
@@ -549,7 +549,7 @@ def test_an_account_that_does_not_fit_refuses_before_anything_is_read(small: Sma
     make_account(tmp_path / "tight.db", 0.5, delta=1e-6)
     make_account(tmp_path / "people.db", 9.0, unit="patient")
     make_account(tmp_path / "limited.db", 9.0, limit=0.9, delta=1e-7)
-    with pytest.raises(AccountRefused, match="no room") as refused:
+    with pytest.raises(AccountRefused, match="does not fit") as refused:
         check_account(small("budget.epsilon=0.49", "budget.account=tight.db"), is_new=True)
     assert refused.value.affordable_share is not None
     assert 0 < refused.value.affordable_share < 1

@@ -19,6 +19,7 @@ from dprecipe.account.faults import AccountUnavailable
 from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.standing import find_cost
 from dprecipe.account.state import SETTLED, RunState
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import UsageFault
 from dprecipe.privacy.adjacency import Neighbouring
@@ -27,7 +28,6 @@ from dprecipe.release.charged_account import ChargedAccount, to_curve
 from dprecipe.release.verify import verify
 from dprecipe.training.publish.held import ReleaseHeldBack, complete_run
 from dprecipe.training.run.account_run import settle_run
-from dprecipe.training.run.start import run
 from dprecipe.training.tuning.run import tune
 from tests.postgres import serve_postgres, without_server
 from tests.training.processes.test_processes import RECIPE as TOGETHER

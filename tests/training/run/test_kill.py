@@ -62,7 +62,7 @@ STAGES = """[
 def test_paid_steps_killed_at_random_moments_are_never_drawn_twice_for_the_price_of_one(tmp_path: Path) -> None:
     """Each attempt is killed in its paid steps or in its first steps of training, until all have been killed. Draws of
     paid steps and of training are each held against their own charges: one can't make up for the other.
-    docs/reliability.md has the figures of DPRECIPE_KILLED_RUNS=4."""
+    docs/project/reliability.md has the figures of DPRECIPE_KILLED_RUNS=4."""
     text = RECIPE.replace("[{clip_features: {norm: 4.0}}]", STAGES) % (DPSGD, "poisson, batch_size: 64", 60)
     runs = int(os.environ.get("DPRECIPE_KILLED_RUNS", "0"))
     for seed in range(max(1, runs)):

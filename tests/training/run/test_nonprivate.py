@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.cli.main import app
 from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.models.load import load
@@ -32,7 +33,6 @@ from dprecipe.recipe.read import LoadedPublic, read, read_any
 from dprecipe.release.certificate import to_bytes
 from dprecipe.training.checks.initial_weights import check_initial_weights
 from dprecipe.training.run.nonprivate import PublicRun, draw_batches, train
-from dprecipe.training.run.start import run
 from dprecipe.training.steps.optimise import apply_weight_decay
 from tests.schemas import validator_of
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dprecipe.api import run
 from dprecipe.faults import Interrupted
 from dprecipe.planning.make import plan
 from dprecipe.privacy import ledger
@@ -16,7 +17,6 @@ from dprecipe.recipe.read import read_text
 from dprecipe.release.verify import verify
 from dprecipe.training.program import gather
 from dprecipe.training.run import start as running
-from dprecipe.training.run.start import run
 
 RECIPE = """
 recipe: dprecipe/v1

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data.paid.constants import CountConstants, StageConstants, dump_constants, parse_constants
 from dprecipe.data.preprocess import prepare_features
@@ -37,7 +38,7 @@ from dprecipe.training.run import stages
 from dprecipe.training.run.attempt import Attempt, open_attempt
 from dprecipe.training.run.folder import RunFolder
 from dprecipe.training.run.runner import EndedWithoutModel, Start
-from dprecipe.training.run.start import rehearse, run
+from dprecipe.training.run.start import rehearse
 
 RECIPE = """\
 recipe: dprecipe/v1

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.cli.run import run as run_by_command
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
@@ -27,7 +28,7 @@ from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read
 from dprecipe.training.program.records import Store
 from dprecipe.training.run import checkpoint, save_schedule
-from dprecipe.training.run.start import rehearse, run
+from dprecipe.training.run.start import rehearse
 from dprecipe.training.steps import noisy_steps
 from dprecipe.training.steps import stepwise as training
 

@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.data.records import Records
 from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import RunFailed
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
 from dprecipe.training.program.evaluate import HeldOut
-from dprecipe.training.run.start import run
 from dprecipe.training.steps.snapshot import TensorSnapshot
 from tests.training.publish.test_released import RECIPE
 

@@ -12,6 +12,7 @@ import pytest
 from torch import Tensor
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import PlanRefused, RunFailed
@@ -21,7 +22,6 @@ from dprecipe.privacy.ledger import read as load_ledger
 from dprecipe.recipe.read import read_text
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.run.runner import Run
-from dprecipe.training.run.start import run
 from dprecipe.training.steps.step_failures import StepFailed
 from tests.modules import DigitsNet
 from tests.training.publish.test_released import RECIPE

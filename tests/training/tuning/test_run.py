@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid, Fault, Interrupted, PlanRefused, RunFailed, UsageFault
 from dprecipe.planning.trials import planner_of
@@ -22,7 +23,6 @@ from dprecipe.privacy.cross_check import LibraryAnswer
 from dprecipe.privacy.ledger import read
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.verify import verify
-from dprecipe.training.run.start import run
 from dprecipe.training.tuning import pool
 from dprecipe.training.tuning.draws import DRAWS, load
 from dprecipe.training.tuning.run import TunedRun, tune

@@ -1,4 +1,4 @@
-"""`dprecipe noise` and `dprecipe codebook`.
+"""The commands `dprecipe noise` and `dprecipe codebook`.
 
 They compare noise families at a recipe's budget, and make codebooks from public gradients. They use the accounting of
 the mechanism and change nothing in it.
@@ -12,7 +12,7 @@ from dprecipe.contract.commands import Command
 
 
 def schema_of_noise() -> dict[str, Any]:
-    """The JSON Schema of `dprecipe noise --format json`."""
+    """Returns the JSON Schema of `dprecipe noise --format json`."""
     from dprecipe.mechanisms.encoded.commands.noise_schema import noise_schema
 
     return noise_schema()

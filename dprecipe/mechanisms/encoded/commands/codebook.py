@@ -1,4 +1,4 @@
-"""`dprecipe codebook`: a codebook from the gradients of public records."""
+"""The command `dprecipe codebook`: makes a codebook from the gradients of public records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_codebook(
     data_root: DataRoot = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
 ) -> None:
-    """Make a codebook for a recipe and write it. The recipe may name the file already, whether or not it exists.
+    """Makes a codebook for a recipe and writes it. The recipe may name the file already, whether or not it exists.
 
     Raises:
         RecipeError: the recipe's text has errors.
@@ -57,7 +57,7 @@ def write_codebook(
 
 
 def _describe_lines(codebook: Codebook, without_gradient: int, out: Path, path: str, norm: float) -> list[str]:
-    """What was written, and how a recipe names it."""
+    """Describes the file that was written, and how a recipe names it."""
     groups = len(codebook.sizes)
     left_out = f" ({without_gradient:,} without a gradient are left out)" if without_gradient else ""
     return [

@@ -1,4 +1,5 @@
-"""The error of every noise distribution at one budget: the search over noise of Nasr, Shokri and Houmansadr 2020.
+"""Compares the error of every noise distribution at one budget: the search over noise of Nasr, Shokri and Houmansadr
+2020.
 
 Each distribution is compared at the smallest scale that keeps the budget. The scale is solved as a plan solves it, from
 the events that the run would be charged for, so the comparison is of runs as they would happen. No data is read.
@@ -45,9 +46,9 @@ DISTRIBUTIONS = (
 """The distributions that are always compared, besides the recipe's own."""
 
 MAX_L1_GAIN = 0.0079
-"""Upper bound on how far, relative, an L1 error can be below that of Gaussian noise of the same Fisher information.
+"""Largest relative gain in L1 error over Gaussian noise of the same Fisher information, an upper bound.
 
-Source: docs/noise.md (the density Ai², the ground state of -ψ'' + |x| ψ, has 0.99213 of it).
+Source: docs/explanation/noise.md (the density Ai², the ground state of -ψ'' + |x| ψ, has 0.99213 of it).
 """
 RESOLUTION = 5e-4
 """Relative differences below this are within the error of the solver, which stops within 1e-4 of the budget."""
@@ -55,7 +56,7 @@ RESOLUTION = 5e-4
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is the same for all distributions."""
+    """Constants that all distributions share."""
 
     epsilon: float
     delta: float
@@ -72,7 +73,7 @@ class Terms:
     envelope: float
     """L2 norm of the codewords' envelope over `norm`; noise other than Gaussian is accounted with it."""
     exchanged: bool
-    """Whether units share codes in micro-batches, so that a neighbour exchanges a code."""
+    """True if units share codes in micro-batches, so that a neighbour exchanges a code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +83,13 @@ class Compared:
 
     distribution: Distribution
     chosen: bool
-    """Whether it is the recipe's own."""
+    """True for the recipe's own distribution."""
     multiplier: float
     scale: float
     l1: float
     """E|noise|, averaged over coordinates; infinite for distributions without a mean."""
     l2: float
-    """Root mean square; infinite for distributions without a variance."""
+    """Root mean square of the noise; infinite for distributions without a variance."""
     l1_ratio: float
     l2_ratio: float
     """`l1_ratio` and `l2_ratio`: errors over those of Gaussian noise."""
@@ -121,11 +122,11 @@ class Comparison:
 
     @property
     def matters(self) -> bool:
-        """Whether a distribution beats Gaussian noise by more than Fisher information alone allows."""
+        """True if a distribution beats Gaussian noise by more than Fisher information alone allows."""
         return self.min_l2.l2_ratio < 1 - RESOLUTION or self.min_l1.l1_ratio < 1 - MAX_L1_GAIN - RESOLUTION
 
     def to_json(self) -> dict[str, Any]:
-        """The body of the document `dprecipe.noise/v1`."""
+        """Returns the body of the document `dprecipe.noise/v1`."""
         terms = self.terms
         return {
             "budget": {
@@ -155,7 +156,7 @@ def compare_distributions(
     facts: Facts,
     report: Callable[[int, int, Distribution], None] = lambda done, total, distribution: None,
 ) -> Comparison:
-    """Compare every distribution of `DISTRIBUTIONS` and those of the recipe, at the ε and length of the recipe's run.
+    """Compares every distribution of `DISTRIBUTIONS` and those of the recipe, at the ε and length of the recipe's run.
 
     ε is the budget if the recipe's noise is `auto`, and what the run spends if the noise is given. An `auto` length is
     the one that the recipe's noise solves to. Phases are compared as one noise for the whole run.
@@ -188,12 +189,12 @@ def compare_distributions(
 
 
 def name_of(distribution: Distribution) -> str:
-    """`student_t(9)`."""
+    """Names a distribution, such as `student_t(9)`."""
     return distribution.family if distribution.shape is None else f"{distribution.family}({distribution.shape:g})"
 
 
 def noise_of(distribution: Distribution) -> Noise:
-    """The noise block of a distribution, with multiplier `auto`."""
+    """Returns the noise block of a distribution, with multiplier `auto`."""
     shape = distribution.shape or 1.0
     match distribution.family:
         case "gaussian":
@@ -211,7 +212,7 @@ def noise_of(distribution: Distribution) -> Noise:
 
 
 def _fix_budget(spec: Encoded, facts: Facts) -> Facts:
-    """The same facts, with ε and the length as numbers."""
+    """Returns the same facts, with ε and the length as numbers."""
     if any(noise.multiplier == "auto" for _, noise in phases(spec.noise)):
         return facts
     plan = account.plan(spec, facts).plan
@@ -285,7 +286,8 @@ def _terms(spec: Encoded, facts: Facts, plan: EncodedPlan) -> Terms:
 
 
 def _select_smallest(distributions: tuple[Compared, ...], error: Callable[[Compared], float]) -> Compared:
-    """The distribution with the smallest error; Gaussian noise if none is better by more than the solver's error."""
+    """Returns the distribution with the smallest error; Gaussian noise if none is better by more than the solver's
+    error."""
     result = min(distributions, key=error)
     gaussian = next(row for row in distributions if row.distribution == GAUSSIAN)
     return result if error(result) < error(gaussian) * (1 - RESOLUTION) else gaussian

@@ -1,4 +1,5 @@
-"""`dprecipe noise`: compare all noise distributions at a recipe's budget and length; say whether the choice matters."""
+"""The command `dprecipe noise`: compares all noise distributions at a recipe's budget and length, and says whether the
+choice matters."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def compare_noise(
     output: TextOrJson = "text",
     out: Annotated[Path | None, typer.Option(help="A folder for noise.json and noise.svg; replaced there.")] = None,
 ) -> None:
-    """Compare all noise distributions at a recipe's budget and length; with `out`, also write `noise.json` and
+    """Compares all noise distributions at a recipe's budget and length; with `out`, also writes `noise.json` and
     `noise.svg`.
 
     Raises:
@@ -79,8 +80,9 @@ def compare_noise(
 
 
 def as_encoding(loaded: Loaded) -> Encoded:
-    """The recipe's mechanism as gradient encoding. A mechanism whose steps all add Gaussian noise to a clipped sum
-    becomes encoding with one codeword of its clip norm: it costs the same and can be accounted with any other noise.
+    """Returns the recipe's mechanism as gradient encoding. A mechanism whose steps all add Gaussian noise to a clipped
+    sum becomes encoding with one codeword of its clip norm: it costs the same and can be accounted with any other
+    noise.
 
     Raises:
         PlanRefused: the recipe has errors, or encoding is impossible at its settings.
@@ -119,7 +121,7 @@ def _refuse(loaded: Loaded, findings: Sequence[Any]) -> None:
 
 
 def render_text(name: str, kind: str, comparison: Comparison) -> str:
-    """The table and its verdict as text."""
+    """Renders the table and its verdict as text."""
     terms = comparison.terms
     parts = [
         [
@@ -148,7 +150,7 @@ AS_ENCODED = (
 
 
 def describe_verdict(comparison: Comparison) -> str:
-    """The conclusion from the table, in plain words."""
+    """Describes the conclusion from the table, in plain words."""
     terms = comparison.terms
     best = f"Smallest L1 error: {_format_gain(comparison.min_l1, 'l1_ratio')}. "
     best += f"Smallest L2 error: {_format_gain(comparison.min_l2, 'l2_ratio')}."
@@ -170,7 +172,7 @@ def describe_verdict(comparison: Comparison) -> str:
 
 
 def _explain_bounds(comparison: Comparison) -> list[str]:
-    """Differences that come from the bounds that can be proved, not from the distributions."""
+    """Explains differences that come from the bounds that can be proved, not from the distributions."""
     terms, lines = comparison.terms, []
     longer = terms.envelope - 1
     if longer > 1e-3:

@@ -10,12 +10,13 @@ from dprecipe.mechanisms.encoded.commands.compare import Comparison, name_of
 
 LEFT, WIDTH, RIGHT, ROW, TOP, BOTTOM = 140, 330, 150, 24, 60, 50
 MAX_RATIO = 1.5
-"""Larger errors, including infinite ones, are drawn as an arrow at the edge."""
+"""Largest error that is drawn to scale; larger ones, including infinite ones, are an arrow at the edge."""
 MARGIN = 0.02
 
 
 def plot_noise(comparison: Comparison) -> str:
-    """One row a distribution, in the order of the table: a disc for its L1 error, a square for its L2 error."""
+    """Draws one row for each distribution, in the order of the table: a disc for its L1 error, a square for its L2
+    error."""
     ratios = [ratio for row in comparison.distributions for ratio in (row.l1_ratio, row.l2_ratio)]
     low = min(ratios) - MARGIN
     high = max(ratio for ratio in ratios if ratio <= MAX_RATIO) + MARGIN

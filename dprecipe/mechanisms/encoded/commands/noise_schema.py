@@ -14,7 +14,8 @@ ERROR: Schema = {"type": ["number", "null"], "exclusiveMinimum": 0, "description
 
 
 def noise_schema() -> Schema:
-    """The document `dprecipe.noise/v1`. Additions are allowed; what is here keeps its name and meaning."""
+    """Returns the schema of the document `dprecipe.noise/v1`. Additions are allowed; what is here keeps its name and
+    meaning."""
     distribution: Schema = {"family": {"enum": list(FAMILIES)}, "shape": MAYBE | {"description": "df or λ"}}
     compared = _object(
         **distribution,

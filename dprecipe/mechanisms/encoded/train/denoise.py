@@ -1,9 +1,9 @@
-"""How far a noisy sum is from noise alone: the multiplier of the step. Post-processing, it costs no privacy.
+"""The step multiplier: the distance of a noisy sum from its noise alone. As post-processing, it costs no privacy.
 
 The argument is the noisy sum and what is public: never the noise, the clean sum or the size of a batch.
 
 Legend: P parameters, D coordinates of a group, G groups.
-Source: Nasr, Shokri and Houmansadr 2020, Algorithm 1; docs/encoding.md, denoising.
+Source: Nasr, Shokri and Houmansadr 2020, Algorithm 1; docs/explanation/encoding.md, denoising.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch import Tensor
 from dprecipe.noise.distributions import Distribution
 
 NULL = 0.87
-"""D draws are on average this over sqrt(D), or just less, from their own distribution: sqrt(π/2) log 2, Kolmogorov's
-mean."""
+"""Mean Kolmogorov-Smirnov distance of D draws from their own distribution, times sqrt(D): just below this value, which
+is Kolmogorov's limit, sqrt(π/2) log 2."""
 STRIDE = 16
-"""Of the sorted values, one in this many is held against the distribution at first."""
+"""Spacing of the sorted values that are compared with the distribution at first."""
 At = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-"""Ranks, from 0, to the values there."""
+"""A function from ranks, counted from 0, to the values there."""
 
 
 def kolmogorov_smirnov(
@@ -35,19 +35,20 @@ def kolmogorov_smirnov(
     *,
     shrink: bool = False,
 ) -> tuple[float, ...]:
-    """Kolmogorov-Smirnov distance of the coordinates of a noisy sum from its noise: one, or one for each group.
+    """Returns the Kolmogorov-Smirnov distance of the coordinates of a noisy sum from its noise: one, or one for each
+    group.
 
     `noisy`: (P,) float64, the sum before it is divided by anything; `distribution` has scale 1 and `scale` is the
     noise's; `groups`: how many coordinates each group has, in order; `shrink` takes off what noise alone is expected to
     show, `NULL` / sqrt(coordinates).
 
-    Guarantees: each is in [0, 1], and the same wherever the sum is: where it is on a GPU it is sorted there, and one
-    value in `STRIDE` is fetched, and few more.
+    Guarantees: each is in [0, 1], and the same wherever the sum is: where it is on a GPU it is sorted there, and only
+    one value in `STRIDE` and a few more are fetched.
     """
     sizes = [len(noisy)] if groups is None else list(groups)
     ordered: Iterator[At]
     if isinstance(noisy, Tensor) and sorts_on_device(noisy.device):
-        # By a tensor: by a number, a GPU multiplies with its reciprocal, which may round otherwise.
+        # Divides by a tensor: to divide by a number, a GPU multiplies by its reciprocal, which may round differently.
         values = noisy / noisy.new_full((), scale)
         ordered = (_fetch_from(part.sort().values) for part in torch.split(values, sizes))
     else:
@@ -61,7 +62,7 @@ def kolmogorov_smirnov(
 
 
 def sorts_on_device(device: torch.device) -> bool:
-    """Whether a sum is sorted on this device."""
+    """Returns True if a sum is sorted on this device."""
     return device.type == "cuda"
 
 
@@ -70,10 +71,10 @@ def _fetch_from(ordered_D: Tensor) -> At:
 
 
 def _distance(at: At, size: int, distribution: Distribution) -> float:
-    """The largest difference of the empirical distribution function from the distribution's, on either side of a value;
-    `at` answers some of the `size` values, in order.
+    """Returns the largest difference of the empirical distribution function from the distribution's, on either side of
+    a value; `at` returns some of the `size` values, in order.
 
-    Both functions ascend, so every `STRIDE`-th value tells between which of them the largest difference may be.
+    Both functions ascend, so every `STRIDE`-th value bounds where the largest difference may be.
     """
     some = np.append(np.arange(0, size - 1, STRIDE), size - 1)
     cdf = distribution.cdf(at(some))

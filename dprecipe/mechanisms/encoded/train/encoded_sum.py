@@ -1,7 +1,7 @@
 """Encoded sums of per-unit gradients: each gradient is clipped, rank by rank, into the box of one codeword.
 
 Legend: U units of a physical batch, R of them at a time, P parameters, D coordinates of a group, n codewords, K levels.
-Source: Nasr, Shokri and Houmansadr 2020, Algorithms 1 and 2; docs/encoding.md lists what was repaired.
+Source: Nasr, Shokri and Houmansadr 2020, Algorithms 1 and 2; docs/explanation/encoding.md lists what was repaired.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ from dprecipe.training.engine.gradient_rows import gradient_rows
 from dprecipe.training.engine.sizes import free_bytes, one_size, widest_type
 
 BELOW = 1.0 - 2.0**-30
-"""Scaled codewords stay below their norm by more than float64 can round them up."""
+"""Factor that keeps scaled codewords below their norm by more than float64 can round them up."""
 BLOCK = 1 << 21
-"""Coordinates that are encoded at a time on a CPU: few enough to stay in its cache, and enough gradients for their
-codewords to be chosen in one product. Elsewhere 16 times as many, or as many as have room in a part of the memory that
-is free."""
+"""Number of coordinates that are encoded at a time on a CPU: few enough to stay in its cache, and enough gradients for
+their codewords to be chosen in one product. Elsewhere it is 16 times as many, or as many as fit in a part of the free
+memory."""
 AT_ONCE = 16
-"""Gradients that are ranked, and codes that are clipped, at a time on a CPU, while they stay in its cache."""
+"""Number of gradients that are ranked, and of codes that are clipped, at a time on a CPU, while they stay in its
+cache."""
 ADDED = 8
-"""Codes that are added at a time on a CPU, while their sum stays in its cache."""
+"""Number of codes that are added at a time on a CPU, while their sum stays in its cache."""
 MAX_BLOCK = 1 << 28
-"""Coordinates that are encoded at a time anywhere: the cells of a block are numbered in 32 bits."""
+"""Largest number of coordinates that are encoded at a time: the cells of a block are numbered in 32 bits."""
 BLOCK_SHARE = 16
-"""A block takes at most one part in so many of the memory that is free."""
+"""Divisor of the free memory: a block takes at most this fraction."""
 BLOCK_BYTES = 64
-"""What a coordinate takes while it is encoded on a GPU, or more."""
+"""Memory for one coordinate while it is encoded on a GPU, an upper bound."""
 
 
 class RankGroup(Protocol):
@@ -71,13 +72,13 @@ class CodebookLike(Protocol):
 
 @final
 class _Scratch:
-    """Memory that the blocks of one call reuse: fresh pages cost as much as what is done with them."""
+    """Memory that the blocks of one call reuse: fresh pages cost as much as the work on them."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str | int, ...], Tensor] = {}
 
     def like(self, values_RD: Tensor, *use: str | int) -> Tensor:
-        """(R, D) float32, contiguous, with any content; what was there for the same use is overwritten."""
+        """Returns (R, D) float32, contiguous, with any content; an earlier array for the same use is overwritten."""
         numbers = self._numbers.get(use)
         if numbers is None or len(numbers) < values_RD.numel():
             numbers = self._numbers[use] = values_RD.new_empty(values_RD.numel(), dtype=torch.float32)
@@ -99,7 +100,7 @@ class _Part:
 
     @property
     def cells(self) -> int:
-        """Numbers that a gradient's ranking takes, or more."""
+        """Number of values that a gradient's ranking takes, an upper bound."""
         return self._size if self._spread_D is None else max(self._size, CELLS)
 
     def ranking(self, bits_RD: Tensor) -> Ranking:
@@ -108,13 +109,13 @@ class _Part:
         return rank_by_counting(bits_RD, self._ranks_K, self._spread_D)
 
     def magnitudes(self, grads_RP: Tensor, number: int, scratch: _Scratch) -> Tensor:
-        """(R, D) float32, contiguous; they stay until those of another block have the same `number`."""
+        """Returns (R, D) float32, contiguous; they stay until those of another block have the same `number`."""
         grads_RD = grads_RP[:, self.columns]
         out_RD = scratch.like(grads_RD, "magnitudes", number, self.columns.start)
         return torch.abs(grads_RD, out=out_RD) if grads_RD.dtype == out_RD.dtype else out_RD.copy_(grads_RD.abs())
 
     def clip(self, grads_RP: Tensor, ranking: Ranking, chosen_R: Tensor, scratch: _Scratch) -> Tensor:
-        """(R, D): this group's part of the codes, in the precision of the gradients, or single precision."""
+        """Returns this group's part of the codes, (R, D), in the precision of the gradients, or single precision."""
         grads_RD = grads_RP[:, self.columns]
         bounds_RD = ranking.bounds(self.bounds_nK[chosen_R], scratch.like(grads_RD, "bounds", self.columns.start))
         codes_RD = None  # in double precision they must not be rounded
@@ -146,7 +147,7 @@ class Encoder:
         self.device = widest_type(device)
         self.dimension = _check_codebook(codebook)
         self.bound = 2 * norm if exchanged else norm
-        """How far one neighbour moves a sum of encoded gradients, in L2 norm."""
+        """Largest L2 distance that one neighbour moves a sum of encoded gradients."""
         self._parts = [_Part(group, norm, self.device) for group in codebook.groups]
         self._words = len(self._parts[0].levels_nK)
         self._rows = max(1, block_size(self.device) // sum(part.cells for part in self._parts))
@@ -154,11 +155,11 @@ class Encoder:
 
     @property
     def at_once(self) -> int:
-        """How many gradients are encoded at a time."""
+        """Number of gradients that are encoded at a time."""
         return self._rows
 
     def encode(self, grads_UP: Tensor) -> Tensor:
-        """(U, P) float64: the encoded gradients; one that is not finite as float32 becomes zero."""
+        """Returns the encoded gradients, (U, P) float64; one that is not finite as float32 becomes zero."""
         self.check(grads_UP.shape[1])
         encoded_UP = torch.empty(grads_UP.shape, dtype=torch.float64, device=self.device)
         for rows, columns, codes_RD in self._codes(grads_UP, _Scratch()):
@@ -167,7 +168,7 @@ class Encoder:
         return encoded_UP
 
     def sum(self, gradients: Iterable[Tensor]) -> Tensor:
-        """(P,) float64: the sum of the encoded gradients of all (U, P)."""
+        """Returns the sum of the encoded gradients of all (U, P), (P,) float64."""
         total, scratch = torch.zeros(self.dimension, dtype=torch.float64, device=self.device), _Scratch()
         for grads_UP in gradients:
             self.check(grads_UP.shape[1])
@@ -177,8 +178,8 @@ class Encoder:
         return total
 
     def _codes(self, grads_UP: Tensor, scratch: _Scratch) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Rows and columns, and their codes, (R, D). Where parts have one size so have blocks: zeros follow the last
-        gradients.
+        """Yields rows and columns, and their codes, (R, D). If all parts have one size, so have the blocks: zeros
+        follow the last gradients.
 
         The codewords of a block are chosen in one product. Before and after, its gradients are ranked and clipped a few
         at a time, which stay in a CPU's cache.
@@ -196,18 +197,18 @@ class Encoder:
                     yield rows, part.columns, part.clip(few_RP, ranking, chosen_R, scratch)
 
     def _rank(self, grads_RP: Tensor, number: int, scratch: _Scratch) -> tuple[Tensor, list[Ranking]]:
-        """The gradients, zeros for those that are not finite as float32, and the ranking of each group."""
+        """Returns the gradients, with zeros for those that are not finite as float32, and the ranking of each group."""
         bits = [part.magnitudes(grads_RP, number, scratch).view(torch.int32) for part in self._parts]
         finite_R1 = torch.stack([bits_RD.amax(1) for bits_RD in bits]).amax(0)[:, None] <= LARGEST
-        # To ask a GPU takes longer than to replace nothing.
+        # Asking a GPU takes longer than replacing nothing.
         if one_size(self.device) or not bool(finite_R1.all()):
             grads_RP = torch.where(finite_R1, grads_RP, 0)
             bits = [torch.where(finite_R1, bits_RD, 0) for bits_RD in bits]
         return grads_RP, [part.ranking(bits_RD) for part, bits_RD in zip(self._parts, bits, strict=True)]
 
     def _nearest(self, rankings: list[list[Ranking]]) -> Tensor:
-        """(R,): the codeword of largest cosine similarity; in float64, for they are nearly alike. `rankings`: of a few
-        gradients each, of each group."""
+        """Returns the codeword of largest cosine similarity, (R,); in float64, for they are nearly alike. `rankings`:
+        of a few gradients each, of each group."""
         products_Rn = torch.zeros(
             sum(len(groups[0].cells) for groups in rankings), self._words, dtype=torch.float64, device=self.device
         )
@@ -217,7 +218,7 @@ class Encoder:
         return products_Rn.argmax(1)
 
     def check(self, parameters: int) -> None:
-        """Raises ValueError: the codebook is for another number of parameters."""
+        """Raises ValueError if the codebook is for another number of parameters."""
         if parameters != self.dimension:
             raise ValueError(f"a codebook for {self.dimension:,} parameters can't encode gradients of {parameters:,}")
 
@@ -225,7 +226,7 @@ class Encoder:
 def encoded_sum(
     model: nn.Module, loss: Loss, batch: BatchPart | Batch, encoder: Encoder, physical_batch: int
 ) -> ClippedSum:
-    """Encode each unit's gradient and add them up, `physical_batch` records at a time.
+    """Encodes each unit's gradient and adds them up, `physical_batch` records at a time.
 
     A unit's gradient is the mean of its records' gradients. A unit with a non-finite gradient contributes zero.
 
@@ -239,20 +240,20 @@ def encoded_sum(
 
 
 def block_size(device: torch.device) -> int:
-    """How many coordinates are encoded at a time: a function of the device and its free memory."""
+    """Returns the number of coordinates that are encoded at a time: a function of the device and its free memory."""
     if device.type == "cpu":
         return BLOCK
     return min(MAX_BLOCK, max(BLOCK << 4, free_bytes(device) // BLOCK_SHARE // BLOCK_BYTES))
 
 
 def _round_down_to_float32(values: Tensor) -> Tensor:
-    """The largest float32 that are at most these float64."""
+    """Returns the largest float32 that are at most these float64."""
     single = values.float()
     return torch.where(single.double() > values, torch.nextafter(single, torch.zeros_like(single)), single)
 
 
 def _check_codebook(codebook: CodebookLike) -> int:
-    """How many parameters the codebook covers."""
+    """Checks a codebook and returns the number of parameters that it covers."""
     covered = 0
     squares_n: Any = 0.0
     for group in codebook.groups:

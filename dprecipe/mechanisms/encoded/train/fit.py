@@ -1,4 +1,4 @@
-"""A codebook from the gradients of public records, at the model's initial weights.
+"""Makes a codebook from the gradients of public records, at the model's initial weights.
 
 Torch is imported on use: only the making needs it.
 """
@@ -27,7 +27,7 @@ from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.recipe.root import Recipe
 
 MAX_NUMBERS = 1 << 27
-"""Numbers of gradients held at a time, unless one record has more: 512 MiB of them."""
+"""Largest number of gradient entries held at a time, unless one record has more: 512 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class Fitted:
 
     codebook: Codebook
     without_gradient: int
-    """Records that were left out: their gradient is zero, or not finite."""
+    """Number of records that were left out: their gradient is zero, or not finite."""
 
 
 def public_records(data: Data) -> Iterator[Finding]:
-    """A codebook is published: the records it is fitted to have to be public."""
+    """Checks that the records a codebook is fitted to are public, since a codebook is published."""
     if data.test is None:
         yield Finding(
             "P130",
@@ -63,7 +63,8 @@ def public_records(data: Data) -> Iterator[Finding]:
 
 
 def make_codebook(recipe: Recipe, spec: Encoded, root: Path, size: int, folder: Path) -> Fitted:
-    """A codeword from the gradient of each of `size` records of `data.test`, or of all of them where there are fewer.
+    """Makes a codeword from the gradient of each of `size` records of `data.test`, or of all of them if there are
+    fewer.
 
     The records are drawn with `runtime.seed`, which also gives the weights; both are public. Memory is that of
     `MAX_NUMBERS` numbers, or of one gradient, a few times over. `folder`: of the recipe, which its initial weights are

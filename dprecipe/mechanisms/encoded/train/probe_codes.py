@@ -1,8 +1,8 @@
-"""What the probe asks of sums of codes: that each unit adds one code, inside its box.
+"""Tests of the probe for sums of codes: each unit adds one code, inside its box.
 
-Magnitudes that are equal in exact arithmetic are ranked by their rounding, and of two classes those of the last layer
-are, in pairs. So a sum is held against the codes of the very gradients that the engine adds up, computed once more in
-the same physical batches. That these are the gradients of single records is checked with them.
+Magnitudes that are equal in exact arithmetic are ranked by their rounding; with two classes, those of the last layer
+are equal in pairs. So a sum is compared with the codes of the very gradients that the engine adds up, computed again in
+the same physical batches. The tests also check that these are the gradients of single records.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dprecipe.training.probe.case import Case, Failed, ProbeTest
 from dprecipe.training.probe.sums import SumTests
 
 Envelopes = Sequence[tuple[slice, Tensor]]
-"""For each group its coordinates, and the most that their magnitudes may be, rank by rank."""
+"""The coordinates of each group, and the most that their magnitudes may be, rank by rank."""
 RANKS = 1e-2
-"""Largest relative error of a sum, in L2 norm: on some devices gradients that are computed once more differ by a
+"""Largest relative error of a sum, in L2 norm: on some devices gradients that are computed again differ by a
 rounding, which can exchange neighbouring ranks, and so their bounds."""
 
 
 def encoding_tests(encoder: Encoder, codebook: CodebookLike, norm: float) -> SumTests:
-    """The tests of sums that encode each unit into the box of one of the codewords, scaled to `norm`."""
+    """Returns the tests of sums that encode each unit into the box of one of the codewords, scaled to `norm`."""
     envelopes = [(slice(group.start, group.start + group.size), norm * _by_rank(group)) for group in codebook.groups]
 
     def tests(case: Case) -> Iterator[ProbeTest]:
@@ -70,13 +70,13 @@ def _encoded_sum_equal(case: Case, encoder: Encoder, envelopes: Envelopes) -> st
 
 
 def _by_rank(group: RankGroup) -> Tensor:
-    """(D,): the envelope of a group's codewords, rank by rank."""
+    """Returns the envelope of a group's codewords, rank by rank, (D,)."""
     counts_K = torch.from_numpy(np.diff(np.append(group.ranks, group.size)))
     return torch.from_numpy(group.levels.max(axis=0)).repeat_interleave(counts_K)
 
 
 def _fullness(code: Tensor, envelopes: Envelopes) -> float:
-    """The largest share of the envelope that a code fills, rank by rank."""
+    """Returns the largest share of the envelope that a code fills, rank by rank."""
     worst = 0.0
     for columns, bound in envelopes:
         ranked = code[columns].abs().double().cpu().sort().values
@@ -101,12 +101,12 @@ def _encoded_sum_edges(case: Case, encoder: Encoder, envelopes: Envelopes) -> st
 
 
 def _codes(encoder: Encoder, gradients: list[Tensor]) -> Tensor:
-    """(B, P): the code of each gradient by itself."""
+    """Returns the code of each gradient by itself, (B, P)."""
     return torch.cat([encoder.encode(row[None]) for row in gradients])
 
 
 def _gradients(case: Case, batch: BatchPart, physical_batch: int | None = None) -> list[Tensor]:
-    """(P,) of each record: the gradients that `_encoded` adds up the codes of."""
+    """Returns the gradients whose codes `_encoded` adds up, (P,) for each record."""
     size = len(batch.labels) if physical_batch is None else physical_batch
     few = gradient_rows(case.module, case.loss, batch, size, len(batch.labels))
     return [row.clone() for rows in few for row in rows]

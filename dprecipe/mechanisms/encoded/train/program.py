@@ -1,4 +1,4 @@
-"""The program of gradient encoding: encode, sum, add noise, denoise, step."""
+"""The program of gradient encoding: it encodes, sums, adds noise, denoises and steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dprecipe.training.steps.contract import NoisyStep, StepContext
 from dprecipe.training.steps.noisy_steps import NoisySteps
 
 SLOTS = 1 << 62
-"""The number of the stream that deals units to micro-batches; no run has as many steps."""
+"""Number of the stream that deals units to micro-batches; no run has as many steps."""
 
 
 def build(context: StepContext) -> NoisySteps:
@@ -46,14 +46,14 @@ def build(context: StepContext) -> NoisySteps:
 
 
 def sum_tests(plan: Plan, model: nn.Module) -> SumTests:
-    """What the probe asks of this mechanism's sums."""
+    """Returns the probe's tests of this mechanism's sums."""
     planned = plan.as_plan_of(EncodedPlan)
     codebook = codebook_of(planned, Path(plan.source.file).parent)
     return encoding_tests(encoder_of(planned, model, codebook), codebook, planned.codebook.norm)
 
 
 def encoder_of(plan: EncodedPlan, model: nn.Module, codebook: Codebook) -> Encoder:
-    """The encoder of a plan, on the model's device.
+    """Returns the encoder of a plan, on the model's device.
 
     Raises:
         RunFailed: the codebook is not for this model.
@@ -85,7 +85,7 @@ def _layers(trained: dict[str, Tensor]) -> list[int]:
 
 @final
 class Encoding:
-    """Algorithm 1 of Nasr et al. 2020, repaired: see docs/encoding.md."""
+    """Algorithm 1 of Nasr et al. 2020, repaired: see docs/explanation/encoding.md."""
 
     def __init__(self, plan: Plan, encoder: Encoder, slot_of: UnitNumbers | None) -> None:
         self._encoder = encoder
@@ -144,7 +144,7 @@ class Encoding:
         pass
 
     def _factor(self, noisy: Tensor, event: Event) -> Tensor | float:
-        """The step multiplier κ, or one for each coordinate."""
+        """Returns the step multiplier κ, or one for each coordinate."""
         if self._denoise is None:
             return 1.0
         by_group = self._denoise.per == "group"

@@ -1,4 +1,4 @@
-"""What executes a plan of gradient encoding."""
+"""The runner of gradient encoding's plans."""
 
 from dprecipe.mechanisms.encoded.train.program import build, sum_tests
 from dprecipe.training.steps.stepwise import StepwiseRunner

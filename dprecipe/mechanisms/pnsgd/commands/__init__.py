@@ -1,4 +1,4 @@
-"""`dprecipe positions`: the guarantee of a record by its place in the order.
+"""The command `dprecipe positions`: the guarantee of a record by its place in the order.
 
 It tabulates and plots what `theory` computes, beside the bounds of the papers.
 """
@@ -11,7 +11,7 @@ from dprecipe.contract.commands import Command
 
 
 def schema_of_positions() -> dict[str, Any]:
-    """The JSON Schema of `dprecipe positions --format json`."""
+    """Returns the JSON Schema of `dprecipe positions --format json`."""
     from dprecipe.mechanisms.pnsgd.commands.positions_schema import positions_schema
 
     return positions_schema()

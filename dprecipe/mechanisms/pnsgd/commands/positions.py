@@ -1,4 +1,5 @@
-"""`dprecipe positions`: what protects a record at its place in the order, by every bound, as a table and a plot."""
+"""The command `dprecipe positions`: the guarantee of a record at its place in the order, by every bound, as a table and
+a plot."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ SCHEMA = "dprecipe.positions/v1"
 FORMATS = ("text", "json", "csv")
 PLOTS = (".svg", ".png")
 COMPARISONS = ("proposition_1", "theorem_4")
-"""Of the paper that the mechanism comes from: shown beside the bounds, and never the guarantee."""
+"""Bounds of the paper that the mechanism comes from: shown beside ours, and never the guarantee."""
 MAX_ROWS = 40
 MAX_EPSILONS = 8
 
@@ -41,27 +42,28 @@ class PositionDelta:
 
     epsilon: float
     delta: float
-    """The least of the bounds."""
+    """The smallest of the bounds."""
     bound: str
-    """Which of them it is."""
+    """Name of the smallest bound."""
     bounds: dict[str, float]
     comparisons: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class PositionRow:
-    """What protects the records at one place."""
+    """The guarantee of the records at one place."""
 
     position: int
     epsilon: float | None
-    """At the budget's δ; None: infinite."""
+    """ε at the budget's δ; None: infinite."""
     bound: str
     at: tuple[PositionDelta, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The places of a recipe's run, had it gone through the file in order to its last step; and the run as it is."""
+    """The guarantees by place, as if the run went through the file in order to its last step; and that of the run as it
+    is."""
 
     plan: Plan
     event: ProjectedDescent
@@ -69,7 +71,7 @@ class Curve:
     own: tuple[PositionDelta, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The document `dprecipe.positions/v1`, but for the schema and the recipe."""
+        """Returns the document `dprecipe.positions/v1`, but for the schema and the recipe."""
         guarantee = self.plan.guarantee
         return {
             "mechanism": self.plan.mechanism,
@@ -99,7 +101,7 @@ def show_positions(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="An .svg or .png to be drawn; replaced.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every position, not a choice of 40.")] = False,
 ) -> None:
-    """Print the guarantee by position; with `plot`, also draw it.
+    """Prints the guarantee by position; with `plot`, also draws it.
 
     Raises:
         RecipeError, PlanRefused: what is wrong with the recipe.
@@ -108,7 +110,7 @@ def show_positions(
     if output not in FORMATS:
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
     if plot is not None and plot.suffix not in PLOTS:
-        raise UsageFault(f"{plot}: a plot is an .svg or a .png", "name a file that ends so with --plot")
+        raise UsageFault(f"{plot}: a plot is an .svg or a .png", "name such a file with --plot")
     epsilons = epsilons or []
     if len(epsilons) > MAX_EPSILONS or not all(0 <= e < math.inf for e in epsilons):
         raise UsageFault("--epsilon takes up to eight finite numbers >= 0", "for example --epsilon 0.5 --epsilon 1")
@@ -131,7 +133,8 @@ def show_positions(
 
 
 def trace_curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> Curve:
-    """Every place where there are at most 40, else as many; with `every`, all of them. All δ are rounded up."""
+    """Returns the guarantees at every place if there are at most 40, else at 40 of them; with `every`, at all. All δ
+    are rounded up."""
     event = plan.as_plan_of(PnsgdPlan).event
     ordered = replace(event, order="sequential", stop="last")
     delta, paper = plan.budget.delta, _paper_contraction(plan)
@@ -151,7 +154,7 @@ def trace_curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> C
 
 
 def _paper_contraction(plan: Plan) -> float | None:
-    """M as the paper has it, where its conditions hold and all steps are alike."""
+    """Returns M as the paper has it, where its conditions hold and all steps are alike."""
     own = plan.as_plan_of(PnsgdPlan)
     proven = own.descent.proven
     if len(own.stages) > 1:
@@ -163,7 +166,7 @@ def _paper_contraction(plan: Plan) -> float | None:
 
 
 def _at(event: ProjectedDescent, position: int | None, epsilon: float, paper: float | None) -> PositionDelta:
-    """δ at ε, of a position or of the event as a whole."""
+    """Returns δ at ε, of a position or of the event as a whole."""
 
     def evaluate(bound: str | None) -> last_iterate.NamedBound:
         if position is None:
@@ -192,7 +195,7 @@ def _without_comparisons(at: PositionDelta) -> dict[str, Any]:
 
 
 def render_text(curve: Curve) -> str:
-    """A table for each ε, and what the recipe's own order gives."""
+    """Renders a table for each ε, and the guarantee of the recipe's own order."""
     plan, event = curve.plan, curve.event
     lines = [
         f"{plan.name}: δ by position, {event.steps:,} steps, {event.batches:,} a pass; "
@@ -226,7 +229,7 @@ def _cells(row: PositionRow, index: int, compared: Sequence[str]) -> tuple[str, 
 
 
 def tabulate(curve: Curve) -> str:
-    """CSV: a line for each position and ε."""
+    """Returns CSV: a line for each position and ε."""
     names = last_iterate.bounds(curve.event)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -25,11 +25,11 @@ LINES: dict[str, tuple[str, str]] = {
     "theorem_4": (INK, ":"),
 }
 MIN_SHOWN = 1e-30
-"""Smaller δ are below the panel."""
+"""Smallest δ that is drawn."""
 
 
 def plot_positions(curve: Curve, kind: str) -> bytes:
-    """The picture, as `svg` or `png`."""
+    """Draws the picture, as `svg` or `png`."""
     with matplotlib.rc_context(plot_style("positions")):
         panels = len(curve.own)
         figure = Figure(figsize=(1.2 + 4.4 * panels, 4.2), layout="constrained")

@@ -12,7 +12,8 @@ CHANCE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 
 
 def positions_schema() -> Schema:
-    """The document `dprecipe.positions/v1`. Additions are allowed; what is here keeps its name and meaning."""
+    """Returns the schema of the document `dprecipe.positions/v1`. Additions are allowed; what is here keeps its name
+    and meaning."""
     named = {"type": "object", "additionalProperties": CHANCE}
     bounds = named | {"description": "δ at `epsilon` by each bound that the noise has"}
     own = _object(epsilon=AMOUNT, delta=CHANCE, bound=TEXT, bounds=bounds)

@@ -21,7 +21,7 @@ mean over cases is log Σ w exp((α-1) D_α) / (α-1): that of the release with 
 | edge case | result |
 |---|---|
 | a record that is never used | no loss |
-| the run before the constants, or constants drawn anew in the run | not covered: neither can happen in a recipe |
+| the run before the constants, or constants drawn again in the run | not covered: neither can happen in a recipe |
 | two runs, because a final state was lost | two factors of the product |
 """
 
@@ -40,12 +40,13 @@ from dprecipe.privacy.loss import Array, LossPair
 
 _KNOTS = 400
 _DENSER = 1.5
-"""Knots are denser where most of the losses are: at this power of their share of the table."""
+"""Exponent that makes knots denser where most of the losses are: they follow this power of the losses' share of the
+table."""
 
 
 def dominating_losses(event: ProjectedDescent, step: float, tail: float) -> LossPair:
-    """The losses of a pair that dominates the run in both directions, on the grid of `step`; at most `tail`, or 1e-18,
-    is charged to infinity beyond what the bounds themselves charge.
+    """Returns the losses of a pair that dominates the run in both directions, on the grid of `step`; at most `tail`, or
+    1e-18, is charged to infinity beyond what the bounds themselves charge.
 
     Guarantees: see the module.
 
@@ -58,7 +59,7 @@ def dominating_losses(event: ProjectedDescent, step: float, tail: float) -> Loss
 
 @functools.lru_cache(maxsize=64)
 def tabulate_run(event: ProjectedDescent) -> HockeyStick:
-    """δ at ε >= 0 by the smallest bound, down to where δ is 1e-20."""
+    """Returns δ at ε >= 0 by the smallest bound, down to where δ is 1e-20."""
     reach = last_iterate.epsilon(event, MIN_DELTA).value
     reach = min(max(reach, 1e-9), LARGEST)
     return tabulate_curve(
@@ -68,7 +69,7 @@ def tabulate_run(event: ProjectedDescent) -> HockeyStick:
 
 
 def renyi_curve(event: ProjectedDescent, orders: Sequence[float]) -> Array:
-    """r(α) of the run, (orders,), for orders α > 1: of the worst position, or with the case made public.
+    """Returns r(α) of the run, (orders,), for orders α > 1: of the worst position, or with the case made public.
 
     Guarantees: an upper bound of the Rényi divergence at every order, in both directions.
     """

@@ -1,4 +1,4 @@
-"""log δ at ε of every case of a last-iterate release, by each of the bounds of `last_iterate`."""
+"""Computes log δ at ε for every case of a last-iterate release, by each of the bounds of `last_iterate`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = NDArray[np.floating[Any]]
 
 
 def combine_bound(cases: Cases, epsilon: float, bound: str) -> float:
-    """δ at ε >= 0 of all cases together, by one of the bounds of `last_iterate`; 0 if no record is ever used.
+    """Returns δ at ε >= 0 of all cases together, by one of the bounds of `last_iterate`; 0 if no record is ever used.
 
     Guarantees: an upper bound on δ(ε), of the worst case or of the weighted mean, as `Cases.worst` says.
     """
@@ -29,7 +29,7 @@ def combine_bound(cases: Cases, epsilon: float, bound: str) -> float:
 
 
 def compute_logs(cases: Cases, epsilon: float | Array, bound: str) -> Array:
-    """log δ of each case at ε, (cases,); or at one ε for each case, if each has a chain of its own.
+    """Returns log δ of each case at ε, (cases,); or at one ε for each case, if each has a chain of its own.
 
     Guarantees: upper bounds. -inf is δ = 0.
     """
@@ -59,14 +59,14 @@ def compute_logs(cases: Cases, epsilon: float | Array, bound: str) -> Array:
 
 
 def _follow_chains(cases: Cases, epsilon: float | Array, known_CG: Array) -> tuple[Array, Array]:
-    """log δ at each knot, and the logarithm of the factor of a step from there: what is known, or what the knot before
-    it leaves after nonlinear contraction, the less of both."""
+    """Returns log δ at each knot, and the logarithm of the factor of a step from there: the smaller of what is known
+    and what the knot before it leaves after nonlinear contraction."""
     family, shape = cases.event.family, cases.gaps.shape
     known_CG = np.minimum.accumulate(np.broadcast_to(known_CG, shape), axis=1)
     above_CG = np.maximum(known_CG, MIN_LOG)
     rates_CG = contraction.log_shrunk(family, np.asarray(epsilon)[..., None], above_CG, cases.reach)
     if _times(cases.gaps, rates_CG).sum(axis=1).min() > -1e-11:
-        return known_CG, np.zeros(shape)  # no factor is told from 1
+        return known_CG, np.zeros(shape)  # all factors are 1 in float64
     shrunk_CG = known_CG + _times(cases.gaps, rates_CG)
     helps_G: NDArray[np.bool_] = np.any(shrunk_CG[:, :-1] < known_CG[:, 1:], axis=0)
     logs_CG, rates_CG, improves = known_CG.copy(), np.zeros(shape), False
@@ -85,21 +85,21 @@ def _follow_chains(cases: Cases, epsilon: float | Array, known_CG: Array) -> tup
 
 
 def _read_cases(cases: Cases, logs_CG: Array, rates_CG: Array) -> Array:
-    """log δ of the cases, between the knots."""
+    """Returns log δ of the cases, between the knots."""
     at = (cases.chain, cases.knot)
     result: Array = logs_CG[at] + _times(cases.beyond, rates_CG[at])
     return result
 
 
 def _times(steps: Ints, rates: Array) -> Array:
-    """steps x rates, with 0 x -inf = 0."""
+    """Returns steps x rates, with 0 x -inf = 0."""
     result: Array = np.where(steps > 0, np.maximum(steps, 1) * rates, 0.0)
     return result
 
 
 def _log_published(cases: Cases, epsilon: float | Array) -> Array:
-    """log δ of each chain if all its iterates were published. For Laplace noise, whose losses are composed on a grid,
-    at most the bound of its Rényi curve."""
+    """Returns log δ of each chain if all its iterates were published. For Laplace noise, whose losses are composed on a
+    grid, it is at most the bound of its Rényi curve."""
     if cases.event.family == "gaussian":
         return contraction.log_gaussian(epsilon, cases.published)
     epsilon_C = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), cases.published.shape)
@@ -116,7 +116,8 @@ _MAX_KINDS = 64
 
 
 def _merge_rows(cases: Cases) -> tuple[list[list[int]], list[list[float]]]:
-    """Uses and multipliers of each chain. If there are too many kinds, all get the most uses and the smallest noise."""
+    """Returns the uses and multipliers of each chain. If there are too many kinds, all get the most uses and the
+    smallest noise."""
     uses_CR, multiplier_CR = cases.uses, cases.multiplier
     if len(np.unique(np.concatenate([uses_CR, multiplier_CR], axis=1), axis=0)) > _MAX_KINDS:
         uses_CR = np.broadcast_to(uses_CR.max(axis=0), uses_CR.shape)
@@ -126,7 +127,8 @@ def _merge_rows(cases: Cases) -> tuple[list[list[int]], list[list[float]]]:
 
 @functools.lru_cache(maxsize=4096)
 def _log_laplaces(uses: tuple[tuple[float, int], ...], epsilons: tuple[float, ...]) -> Array:
-    """log δ at each ε of Laplace noise, (multiplier, how often): one use in closed form, several by composed losses."""
+    """Returns log δ at each ε of Laplace noise, (multiplier, number of uses): one use in closed form, several by
+    composed losses."""
     from dprecipe.privacy import accountants  # which answers for this event too
 
     if sum(count for _, count in uses) == 1:
@@ -141,7 +143,7 @@ def _log_laplaces(uses: tuple[tuple[float, int], ...], epsilons: tuple[float, ..
 
 
 def renyi_logs(curve_FA: Array, epsilon: float | Array) -> Array:
-    """log δ at ε (or at one ε for each curve) of Rényi curves (cases, orders) at `ORDERS`; at most 0.
+    """Returns log δ at ε (or at one ε for each curve) of Rényi curves (cases, orders) at `ORDERS`; at most 0.
 
     Guarantees: upper bounds. Source: Canonne, Kamath & Steinke 2020, Proposition 12 (the improved conversion).
     """

@@ -1,4 +1,5 @@
-"""What δ(ε) of a last-iterate release depends on: a place of the record in the order, a step at which the run stops.
+"""Cases of a last-iterate release, on which δ(ε) depends: a place of the record in the order, a step at which the run
+stops.
 
 Cases are taken together where there are many, and count as the least private of them: the fewest steps after the last
 use, the most uses, the largest shift.
@@ -28,8 +29,9 @@ ROUND_UP = 1 + 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cases:
-    """What δ(ε) depends on, except ε. A chain is the uses of a record and the steps after the last use. A case is a
-    chain that ends `after` steps after its last use. Knots are points along the chains, counted in steps from 0.
+    """The cases of a release: everything that δ(ε) depends on, except ε. A chain is the uses of a record and the steps
+    after the last use. A case is a chain that ends `after` steps after its last use. Knots are points along the chains,
+    counted in steps from 0.
 
     δ is the largest over the cases (`worst`) or their weighted sum. Axes: chains C, stages R, knots G, cases F.
     """
@@ -39,13 +41,13 @@ class Cases:
     published: Array
     """√Σ 1/multiplier² over the uses of a chain."""
     uses: Ints
-    """How often each stage uses the record."""
+    """Number of uses of the record in each stage."""
     multiplier: Array
     """The noise multiplier of such a use."""
     renyi: Array
-    """r(α) of all uses together, of Laplace noise: (chains, orders)."""
+    """r(α) of all uses together, for Laplace noise: (chains, orders)."""
     gaps: Ints
-    """Steps from a knot to the next."""
+    """Number of steps from a knot to the next."""
     reach: Array
     """Largest M D over the noise of those steps."""
     knot_mu: Array
@@ -55,12 +57,12 @@ class Cases:
     knot: Ints
     """The last knot that is at most `after`."""
     beyond: Ints
-    """Steps from there."""
+    """Number of steps from that knot."""
     mu: Array
     weight: Array
 
     def combine(self, logs_F: Array) -> float:
-        """δ of all cases, from log δ of each, (cases,): the largest, or the weighted mean; 0 without a case."""
+        """Returns δ of all cases, from log δ of each, (cases,): the largest, or the weighted mean; 0 without a case."""
         if not len(logs_F):
             return 0.0
         values_F = np.where(np.isneginf(logs_F), 0.0, np.exp(np.clip(logs_F, MIN_LOG, 0.0)))
@@ -69,7 +71,7 @@ class Cases:
         return min(1.0, float(values_F @ self.weight) * ROUND_UP)
 
     def upper_epsilon(self, delta: float) -> float:
-        """An ε at which every bound gives at most δ: the start of a search. 0 if no record is used."""
+        """Returns an ε at which every bound gives at most δ: the start of a search. 0 if no record is used."""
         max_published = float(self.published.max(initial=0.0))
         if self.event.family == "gaussian":
             return gdp.epsilon(max_published, delta) if max_published else 0.0
@@ -77,7 +79,7 @@ class Cases:
 
 
 def laplace_curves(uses_CR: Ints, multiplier_CR: Array, orders_A: Array) -> Array:
-    """r(α) of the composed uses of each chain: arrays (chains, orders)."""
+    """Returns r(α) of the composed uses of each chain: arrays (chains, orders)."""
     result_CA = np.zeros((len(uses_CR), len(orders_A)))
     for stage in np.flatnonzero(uses_CR.any(axis=0)):
         tau_C1 = 1 / multiplier_CR[:, [stage]]
@@ -98,29 +100,30 @@ def check_position(event: ProjectedDescent, position: int) -> None:
 
 
 def find_batch(event: ProjectedDescent, position: int) -> int:
-    """The number of the batch, from 1, that has the record at `position`, from 1."""
+    """Returns the number of the batch, from 1, that has the record at `position`, from 1."""
     return (position - 1) // event.batch + 1
 
 
 _READS = 1 << 12
-"""Upper limit, roughly, on the number of cases; if there are more, neighbours are merged."""
+"""Approximate upper limit on the number of cases; if there are more, neighbours are merged."""
 _CHAINS = 400
-"""Upper limit, roughly, on the number of chains, if each place in the order has its own."""
+"""Approximate upper limit on the number of chains, if each place in the order has its own."""
 _MAX_SEPARATE = 1 << 16
-"""Up to so many batches x stages, each position gets a chain of its own; beyond, blocks of batches share one."""
+"""Largest number of batches x stages at which each position has a chain of its own; beyond, blocks of batches share
+one."""
 VOID = 60.0
-"""A step with a longer reach shrinks any relevant δ by less than exp(-100), at any ε below this too."""
+"""Reach beyond which a step shrinks any relevant δ by less than exp(-100), at any ε below this too."""
 
 
 @functools.lru_cache(maxsize=16)
 def all_cases(event: ProjectedDescent) -> Cases:
-    """The cases of the run's guarantee: the worst position, or the mean over random positions and stops."""
+    """Returns the cases of the run's guarantee: the worst position, or the mean over random positions and stops."""
     return _uniform_cases(event, None) if len(_rows(event)) == 1 else _staged_cases(event, None)
 
 
 @functools.lru_cache(maxsize=64)
 def cases_at(event: ProjectedDescent, position: int) -> Cases:
-    """The cases of the record at `position` (1 to `size`) of a sequential order.
+    """Returns the cases of the record at `position` (1 to `size`) of a sequential order.
 
     Raises:
         ValueError: as `check_position`.
@@ -132,7 +135,8 @@ def cases_at(event: ProjectedDescent, position: int) -> Cases:
 
 @functools.lru_cache(maxsize=8)
 def cases_of(event: ProjectedDescent, positions: tuple[int, ...]) -> tuple[Cases, Ints]:
-    """Cases with a chain each, and the index of each position's case, (positions,); -1 for a record that is never used.
+    """Returns cases with a chain each, and the index of each position's case, (positions,); -1 for a record that is
+    never used.
 
     Raises:
         ValueError: as `check_position`; a random stop.
@@ -153,13 +157,13 @@ def cases_of(event: ProjectedDescent, positions: tuple[int, ...]) -> tuple[Cases
 
 
 def contracts_nothing(event: ProjectedDescent) -> bool:
-    """Whether every contraction factor is 1 in float64."""
+    """Returns True if every contraction factor is 1 in float64."""
     return event.family == "gaussian" and min(m * diameter for _, _, m, diameter in _rows(event)) > VOID
 
 
 @functools.lru_cache(maxsize=64)
 def _rows(event: ProjectedDescent) -> tuple[tuple[int, float, float, float], ...]:
-    """The stages, with equal neighbours merged."""
+    """Returns the stages, with equal neighbours merged."""
     rows: list[tuple[int, float, float, float]] = []
     for steps, *rest in event.stages:
         if rows and list(rows[-1][1:]) == rest:
@@ -174,11 +178,12 @@ class _Chains:
     last: Ints
     """Step of the first and of the last use."""
     width: Ints
-    """How many steps before `first` the record may stand as well."""
+    """Number of steps before `first` at which the record may stand as well."""
 
 
 def _uniform_cases(event: ProjectedDescent, chosen: tuple[int, ...] | None) -> Cases:
-    """Cases of steps that are all alike: only the uses e and the steps after the last of them matter."""
+    """Returns the cases of steps that are all alike: only the number of uses and the steps after the last of them
+    matter."""
     batches, steps = event.batches, event.steps
     if event.stop == "random":
         uses_C, chain_F, after_F, weight_F = _random_stop_cases(event, None if chosen is None else chosen[0])
@@ -202,7 +207,7 @@ def _uniform_cases(event: ProjectedDescent, chosen: tuple[int, ...] | None) -> C
 
 
 def _permuted_cases(event: ProjectedDescent) -> tuple[Ints, Ints, Ints, Array]:
-    """Cases of a random place: a broken last pass has used some batches once more than others."""
+    """Returns the cases of a random place: a broken last pass has used some batches once more than others."""
     batches, (passes, rest) = event.batches, divmod(event.steps, event.batches)
     share = event.batch / event.size
     parts: list[tuple[int, Ints, Array]] = []
@@ -220,12 +225,12 @@ def _permuted_cases(event: ProjectedDescent) -> tuple[Ints, Ints, Ints, Array]:
 
 
 def _random_stop_cases(event: ProjectedDescent, batch: int | None) -> tuple[Ints, Ints, Ints, Array]:
-    """Cases of a random stop. j steps after its first use a record was used j // batches + 1 times; how likely j is,
-    depends on where it stands. The first place of a sequential order sees the most."""
+    """Returns the cases of a random stop. j steps after its first use a record was used j // batches + 1 times; the
+    probability of j depends on its place. The first place of a sequential order has the most uses."""
     batches, steps = event.batches, event.steps
 
     def chance_below(j: Array) -> Array:
-        """The probability of less than j."""
+        """Returns the probability of less than j."""
         chance: Array = np.minimum(j, steps - (batch or 1) + 1) / steps
         if event.order == "permuted":
             chance = (_places(event, float(steps)) - _places(event, np.maximum(steps - j, 0.0))) / steps
@@ -249,13 +254,13 @@ def _random_stop_cases(event: ProjectedDescent, batch: int | None) -> tuple[Ints
 
 
 def _places(event: ProjectedDescent, q: Any) -> Any:
-    """Σ over steps 1..q of the chance that a record at a random place was used by then."""
+    """Returns Σ over steps 1..q of the chance that a record at a random place was used by then."""
     short: Any = np.minimum(q, event.batches - 1)
     return event.batch / event.size * short * (short + 1) / 2 + np.maximum(q - event.batches + 1, 0)
 
 
 def _staged_cases(event: ProjectedDescent, chosen: tuple[int, ...] | None) -> Cases:
-    """Cases of steps that differ: each place in the order is a chain to the end of the run."""
+    """Returns the cases of steps that differ: each place in the order is a chain to the end of the run."""
     if event.stop == "random":
         raise ValueError("a random stop is bounded for steps that are all alike only")
     batches, steps = event.batches, event.steps
@@ -278,7 +283,7 @@ def _staged_cases(event: ProjectedDescent, chosen: tuple[int, ...] | None) -> Ca
 
 
 def _places_in_blocks(event: ProjectedDescent) -> tuple[Ints, Ints]:
-    """The last batch of each block of batches next to each other, and of how many it is."""
+    """Returns the last batch of each block of adjacent batches, and the number of batches in it."""
     batches, rest = event.batches, event.steps % event.batches
     parts = [(batches, batches - rest)] if event.steps >= batches else []
     parts += [(rest, rest)] if rest else []
@@ -288,8 +293,8 @@ def _places_in_blocks(event: ProjectedDescent) -> tuple[Ints, Ints]:
 
 
 def _blocks(first: int, last: int, many: int) -> tuple[Ints, Ints]:
-    """Where blocks of first..last begin, and how long they are: of one while that takes less than `many`/2, then
-    growing with the number."""
+    """Returns the starts and lengths of blocks of first..last: single numbers for the first `many`/2, then blocks that
+    grow with the number."""
     exact = max(many // 2, 1)
     ratio = 1 + math.log(max((last + 1) / exact, 2.0)) / exact
     starts = geometric_ladder(last, exact, ratio)
@@ -350,20 +355,20 @@ def _build_cases(
 
 @functools.lru_cache(maxsize=8)
 def _mus(geometry: tuple[tuple[int, float, float, float], ...], batches: int, columns: bytes) -> Array:
-    """`iteration.iteration_mu` of stages whose noise is relative to the first: μ falls as the noise of all grows, so
-    that a search for the noise asks for one of these again and again."""
+    """Returns `iteration.iteration_mu` of stages whose noise is relative to the first: μ falls as the noise of all
+    grows, so that a search for the noise asks for the same values again and again."""
     first_K, stop_K, width_K = np.frombuffer(columns, dtype=np.int64).reshape(3, -1)
     steps, shift, m, noise = (np.array(column) for column in zip(*geometry, strict=True))
     return iteration.iteration_mu(Stages(steps.astype(np.int64), shift, m, noise), batches, first_K, stop_K, width_K)
 
 
 def _digits(value: float, side: int) -> float:
-    """Twelve digits, rounded up (`side` 1) or down (-1): what differs by rounding alone becomes equal."""
+    """Rounds to twelve digits, up (`side` 1) or down (-1): values that differ by rounding alone become equal."""
     return float(f"{value * (1 + side * 5e-12):.11e}")
 
 
 def _stages(event: ProjectedDescent) -> tuple[Stages, Array]:
-    """The stages with lengths over the diameter, rounded up in what they cost, and their noise multipliers."""
+    """Returns the stages with lengths over the diameter, rounded up in what they cost, and their noise multipliers."""
     rows = _rows(event)
     steps, multiplier_R, contraction_R, diameter_R = (np.array(column) for column in zip(*rows, strict=True))
     shift_R = 1 / (diameter_R * multiplier_R)
@@ -371,7 +376,7 @@ def _stages(event: ProjectedDescent) -> tuple[Stages, Array]:
 
 
 def _reach(event: ProjectedDescent, stages: Stages, from_CG: Ints, gaps_CG: Ints) -> Array:
-    """The largest M D over the noise among the steps of each gap; of an empty one, some stage's."""
+    """Returns the largest M D over the noise among the steps of each gap; for an empty gap, that of some stage."""
     reach_R = np.array([m * diameter for _, _, m, diameter in _rows(event)])
     first_CG, last_CG = (
         np.minimum(np.searchsorted(stages.ends, step_CG), len(reach_R) - 1)

@@ -28,14 +28,14 @@ MIN_LOG_DIVERGENCE = -1e9
 
 _ROUND_UP = 1e-12
 _FAR = 40.0
-"""Standard deviations. Beyond it θ < exp(-800), and the bound exp(-ε²/2r²) is tight enough."""
+"""Number of standard deviations beyond which θ < exp(-800), and the bound exp(-ε²/2r²) is tight enough."""
 # Gauss-Legendre with four nodes: exact to degree 7
 _POINTS = (-0.8611363115940526, -0.3399810435848563, 0.3399810435848563, 0.8611363115940526)
 _WEIGHTS = (0.17392742256872692, 0.3260725774312731, 0.3260725774312731, 0.17392742256872692)
 
 
 def log_gaussian(epsilon: ArrayLike, r: ArrayLike) -> Array:
-    """log θ_ε(r), θ_ε(r) = Φ(r/2 - ε/r) - exp(ε) Φ(-r/2 - ε/r): of N(r, 1) against N(0, 1), for ε >= 0 and r >= 0.
+    """Returns log θ_ε(r), θ_ε(r) = Φ(r/2 - ε/r) - exp(ε) Φ(-r/2 - ε/r): N(r, 1) against N(0, 1), for ε >= 0 and r >= 0.
 
     `epsilon` and `r` are broadcast; the result has their common shape.
 
@@ -72,7 +72,7 @@ def log_gaussian(epsilon: ArrayLike, r: ArrayLike) -> Array:
 
 
 def _slope(x: Array) -> Array:
-    """-erfcx'(x) = 2/√π - 2 x erfcx(x), rounded up."""
+    """Returns -erfcx'(x) = 2/√π - 2 x erfcx(x), rounded up."""
     from scipy import special
 
     result: Array = (2 / math.sqrt(math.pi) - 2 * x * special.erfcx(x)) * (1 + 1e-15 * (1 + 2 * np.square(x)))
@@ -80,7 +80,7 @@ def _slope(x: Array) -> Array:
 
 
 def log_laplace(epsilon: ArrayLike, r: ArrayLike) -> Array:
-    """log of 1 - exp((ε - r)/2): of Laplace(r, 1) against Laplace(0, 1), for ε >= 0 and r >= 0.
+    """Returns log of 1 - exp((ε - r)/2): Laplace(r, 1) against Laplace(0, 1), for ε >= 0 and r >= 0.
 
     `epsilon` and `r` are broadcast. Edge case: -inf (δ = 0) where ε >= r, so also at r = 0.
 
@@ -93,11 +93,12 @@ def log_laplace(epsilon: ArrayLike, r: ArrayLike) -> Array:
 
 
 DISTRIBUTIONS: dict[str, Callable[[ArrayLike, ArrayLike], Array]] = {"gaussian": log_gaussian, "laplace": log_laplace}
-"""log of the hockey-stick divergence at ε between noise of unit scale and the same noise shifted by r, by family."""
+"""Functions by family: log of the hockey-stick divergence at ε between noise of unit scale and the same noise shifted
+by r."""
 
 
 def log_shrunk(family: str, epsilon: ArrayLike, log_delta: ArrayLike, reach: ArrayLike) -> Array:
-    """log c, c = θ_ε'(reach) at exp(ε') = 1 + (exp(ε) - 1)/δ: a step shrinks a divergence δ to at most c δ.
+    """Returns log c, c = θ_ε'(reach) at exp(ε') = 1 + (exp(ε) - 1)/δ: a step shrinks a divergence δ to at most c δ.
 
     Arguments are broadcast: `log_delta` = log δ <= 0, `reach` = M D/(ησ) >= 0.
 

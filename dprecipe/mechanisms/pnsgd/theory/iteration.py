@@ -42,9 +42,9 @@ class Stages:
 
     steps: Ints
     shift: Array
-    """s: how much farther one record can move a step that uses it."""
+    """s: the largest distance that one record adds to a step that uses it."""
     contraction: Array
-    """M <= 1, of a step's map."""
+    """M <= 1: the Lipschitz constant of a step's map."""
     noise: Array
     """ν: the noise's standard deviation."""
 
@@ -56,8 +56,8 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Of each case: how much a stretch of steps adds to the distance (`shift`) and to the noise, and the factor that it
-    leaves of an earlier distance (`rest`)."""
+    """A stretch of steps, for each case: what it adds to the distance (`shift`) and to the noise, and the factor that
+    it leaves of an earlier distance (`rest`)."""
 
     shift: Array
     noise: Array
@@ -90,7 +90,7 @@ class _Block:
 
 
 def count_uses(stages: Stages, batches: int, first_P: Ints, stop_P: Ints) -> tuple[Ints, Ints]:
-    """The number of uses of the record in each stage, and the first such step: arrays (stages, cases).
+    """Returns the number of uses of the record in each stage, and the first such step: arrays (stages, cases).
 
     The record is used at step `first` and every `batches` steps from there; the run ends after step `stop`.
     """
@@ -102,12 +102,12 @@ def count_uses(stages: Stages, batches: int, first_P: Ints, stop_P: Ints) -> tup
 
 
 def iteration_mu(stages: Stages, batches: int, first_P: Ints, stop_P: Ints, width_P: Ints | None = None) -> Array:
-    """Least μ of the last iterate, for each case: a record used at step `first` and every `batches` steps from there,
-    in a run that ends after step `stop` >= `first`.
+    """Returns the least μ of the last iterate, for each case: a record used at step `first` and every `batches` steps
+    from there, in a run that ends after step `stop` >= `first`.
 
     Arguments: `batches` is the number of steps of a pass; `first`, `stop` and `width` are arrays (cases,), in steps.
-    `width`: the record may also be used up to so many steps before `first`, equally often. A shift that is carried on
-    without noise does not grow, so the largest shift of these steps, at the last of them, bounds all.
+    `width`: the record may also be used up to this many steps before `first`, equally often. A shift does not grow
+    when it is carried on without noise, so the largest shift of these steps, at the last of them, bounds all.
 
     Guarantees: an upper bound: the last iterate is μ-GDP. It is the least of its kind if every start was tried (a few
     stages, and up to 64 uses in each).
@@ -143,7 +143,8 @@ def iteration_mu(stages: Stages, batches: int, first_P: Ints, stop_P: Ints, widt
 
 
 def widen_stages(values_R: Array, stages: Stages, width_P: Ints) -> Array:
-    """The largest value of a stage and of those that end less than `width` steps before it begins: (stages, cases)."""
+    """Returns the largest value of a stage and of those that end less than `width` steps before it begins: (stages,
+    cases)."""
     begins_R1 = (stages.ends - stages.steps)[:, None]
     first_RP = np.searchsorted(stages.ends, begins_R1 - width_P, side="right")
     own_R1 = np.arange(len(values_R))[:, None]
@@ -151,7 +152,8 @@ def widen_stages(values_R: Array, stages: Stages, width_P: Ints) -> Array:
 
 
 def largest_over(values_R: Array, first: Ints, last: Ints) -> Array:
-    """The largest of `values[first..last]`, for arrays of both, first <= last: by a table of the powers of two."""
+    """Returns the largest of `values[first..last]`, for arrays of both, first <= last: by a table of the powers of
+    two."""
     table = [np.asarray(values_R, dtype=np.float64)]
     while 2 ** len(table) <= len(values_R):
         half = 2 ** (len(table) - 1)
@@ -163,7 +165,7 @@ def largest_over(values_R: Array, first: Ints, last: Ints) -> Array:
 
 
 def geometric_ladder(last: int, exact: int, ratio: float) -> Ints:
-    """0, 1, ..., `exact`, then each `ratio` times its predecessor, rounded up; the last element is `last`."""
+    """Returns 0, 1, ..., `exact`, then each `ratio` times its predecessor, rounded up; the last element is `last`."""
     result = list(range(min(exact, last) + 1))
     while result[-1] < last:
         result.append(min(last, max(result[-1] + 1, int(np.ceil(result[-1] * ratio)))))
@@ -185,22 +187,22 @@ class _Steps:
         return math.log(self.contraction) if self.contraction > 0 else -math.inf
 
     def quiet(self, steps_P: Ints) -> _Block:
-        """So many that don't use the record."""
+        """Returns the block of `steps` steps that don't use the record."""
         noise_P = self.noise**2 * _geometric(2 * self.log_contraction, steps_P)
         return _Block(np.zeros(len(steps_P)), noise_P, np.power(self.contraction, steps_P.astype(np.float64)))
 
     def use(self, shift_P: Array) -> _Block:
-        """One that does."""
+        """Returns the block of one step that uses the record."""
         return _Block(shift_P, np.full_like(shift_P, self.noise**2), np.full_like(shift_P, self.contraction))
 
     def landed(self, cases: int) -> _Block:
-        """One that does, and leaves z = D."""
+        """Returns the block of one step that uses the record and leaves z = D."""
         return _Block(np.ones(cases), np.zeros(cases), np.full(cases, self.contraction))
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Like blocks, one after the other, merged."""
+    """A run of equal blocks, one after the other, merged."""
 
     one: _Block
     log_rest: float
@@ -214,7 +216,7 @@ class _Run:
 
 
 def _geometric(log_ratio: float, terms_P: Ints) -> Array:
-    """1 + ratio + ..., so many terms."""
+    """Returns the sum 1 + ratio + ... of `terms` terms."""
     if log_ratio == -math.inf:
         return np.minimum(terms_P, 1).astype(np.float64)
     if log_ratio == 0:
@@ -244,7 +246,7 @@ class _Minorant:
         self.depth = np.zeros(cases, dtype=np.int64)
 
     def merged(self, block: _Block, depth_P: Ints) -> tuple[_Block, Ints]:
-        """The block with all that it merges with, and the depth of what is left."""
+        """Returns the block with all that it merges with, and the depth of what is left."""
         while True:
             top = _Block(*(rows[depth_P, self._columns] for rows in self._rows.fields))
             merges_P = (depth_P > 0) & block.merges(top)
@@ -265,7 +267,7 @@ class _Minorant:
 
 
 def _min_squared_mu(slots: list[_Slot], *, thorough: bool) -> Array:
-    """Least μ² over all starts, by pool adjacent violators from the last block to the first."""
+    """Returns the least μ² over all starts, by pool adjacent violators from the last block to the first."""
     cases = len(slots[0].present)
     later = _Minorant(len(slots), cases)
     min_P = np.full(cases, np.inf)
@@ -282,7 +284,7 @@ def _min_squared_mu(slots: list[_Slot], *, thorough: bool) -> Array:
 
 
 def _from_jump(slot: _Slot, later: _Minorant, repeats: int) -> Array:
-    """μ² from z = D in the slot, `repeats` like blocks of it, and all that comes later."""
+    """Returns μ² from z = D in the slot, with `repeats` equal blocks of it, and all that comes later."""
     if not repeats or slot.run is None:
         block, depth_P = later.merged(slot.jump, later.depth)
         unmerged_P: Array = block.cost + later.cost(depth_P)

@@ -1,4 +1,5 @@
-"""The accountant of `ProjectedDescent`: what the last iterate of a projected noisy descent reveals about one record.
+"""The accountant of `ProjectedDescent`: bounds on what the last iterate of a projected noisy descent reveals about one
+record.
 
 Bounds, the simplest first. Each of them holds, and the guarantee is the smallest:
 
@@ -45,14 +46,15 @@ _EQUAL = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class NamedBound:
-    """An upper bound, and which of `BOUNDS` gave it."""
+    """An upper bound, and the name in `BOUNDS` of the bound that gave it."""
 
     value: float
     name: str
 
 
 def delta(event: ProjectedDescent, epsilon: float, bound: str | None = None) -> NamedBound:
-    """δ at ε >= 0 for every record, by `bound` or by the smallest of all, named after the simplest that gives it.
+    """Returns δ at ε >= 0 for every record, by `bound` or by the smallest of all, named after the simplest that gives
+    it.
 
     Guarantees: the run is (ε, value)-DP under the event's relation.
 
@@ -63,7 +65,7 @@ def delta(event: ProjectedDescent, epsilon: float, bound: str | None = None) -> 
 
 
 def epsilon(event: ProjectedDescent, delta: float, bound: str | None = None) -> NamedBound:
-    """ε at δ, 0 < δ < 1, for every record, within 1e-6 (relative) of the smallest; infinity if there is none.
+    """Returns ε at δ, 0 < δ < 1, for every record, within 1e-6 (relative) of the smallest; infinity if there is none.
 
     Guarantees: the run is (value, δ)-DP under the event's relation.
 
@@ -74,7 +76,7 @@ def epsilon(event: ProjectedDescent, delta: float, bound: str | None = None) -> 
 
 
 def delta_at(event: ProjectedDescent, position: int, epsilon: float, bound: str | None = None) -> NamedBound:
-    """As `delta`, for the record at `position` (1 to `size`) of a sequential order only.
+    """Returns the same as `delta`, for the record at `position` (1 to `size`) of a sequential order only.
 
     Raises:
         ValueError: as `delta`; a permuted order, a position that there isn't.
@@ -83,7 +85,7 @@ def delta_at(event: ProjectedDescent, position: int, epsilon: float, bound: str 
 
 
 def epsilon_at(event: ProjectedDescent, position: int, delta: float, bound: str | None = None) -> NamedBound:
-    """As `epsilon`, for the record at `position` (1 to `size`) of a sequential order only.
+    """Returns the same as `epsilon`, for the record at `position` (1 to `size`) of a sequential order only.
 
     Raises:
         ValueError: as `epsilon`; a permuted order, a position that there isn't.
@@ -92,8 +94,8 @@ def epsilon_at(event: ProjectedDescent, position: int, delta: float, bound: str 
 
 
 def deltas_at(event: ProjectedDescent, positions: Sequence[int], epsilon: float) -> Array:
-    """δ at ε for the record at each position, (positions,): the smallest bound, as `delta_at`. If there are many stages
-    and batches, neighbouring batches share the value of the worst, as in `delta`.
+    """Returns δ at ε for the record at each position, (positions,): the smallest bound, as `delta_at`. If there are
+    many stages and batches, neighbouring batches share the value of the worst, as in `delta`.
 
     Guarantees: upper bounds.
 
@@ -109,7 +111,7 @@ def deltas_at(event: ProjectedDescent, positions: Sequence[int], epsilon: float)
 
 
 def epsilons_at(event: ProjectedDescent, positions: Sequence[int], delta: float) -> Array:
-    """ε at δ for the record at each position, (positions,): as `deltas_at`; infinity if there is none.
+    """Returns ε at δ for the record at each position, (positions,), as `deltas_at` does; infinity if there is none.
 
     Guarantees: upper bounds.
 
@@ -131,7 +133,8 @@ def epsilons_at(event: ProjectedDescent, positions: Sequence[int], delta: float)
 
 
 def gaussian_mu(event: ProjectedDescent) -> float | None:
-    """μ of the worst record by "iteration", which bounds δ at every ε; None for a mean over positions or Laplace noise.
+    """Returns μ of the worst record by "iteration", which bounds δ at every ε; None for a mean over positions or
+    Laplace noise.
 
     Guarantees: the run is μ-GDP.
     """
@@ -142,7 +145,7 @@ def gaussian_mu(event: ProjectedDescent) -> float | None:
 
 
 def renyi_delta(event: ProjectedDescent, epsilon: float) -> float:
-    """δ at ε >= 0 from Rényi curves: α μ²/2 by iteration, case by case, or the curve of composed Laplace noise.
+    """Returns δ at ε >= 0 from Rényi curves: α μ²/2 by iteration, case by case, or the curve of composed Laplace noise.
 
     Guarantees: an upper bound, never below `delta`.
     Source: Canonne, Kamath & Steinke 2020, Proposition 12, averaged as in `delta`.
@@ -160,7 +163,7 @@ def renyi_delta(event: ProjectedDescent, epsilon: float) -> float:
 
 
 def renyi_epsilon(event: ProjectedDescent, delta: float) -> float:
-    """ε at δ, 0 < δ < 1, from the same curves as `renyi_delta`; infinity where there is none.
+    """Returns ε at δ, 0 < δ < 1, from the same curves as `renyi_delta`; infinity where there is none.
 
     Guarantees: an upper bound, never below `epsilon` by more than 1e-6 relative.
     """
@@ -169,7 +172,7 @@ def renyi_epsilon(event: ProjectedDescent, delta: float) -> float:
 
 
 def bounds(event: ProjectedDescent) -> tuple[str, ...]:
-    """Those of `BOUNDS` that hold for the event's noise."""
+    """Returns the names in `BOUNDS` of the bounds that hold for the event's noise."""
     return BOUNDS if event.family == "gaussian" else BOUNDS[:3]
 
 

@@ -10,7 +10,7 @@ from dprecipe.mechanisms.pnsgd.theory.cases import check_position, find_batch
 
 
 def comparison_at(event: ProjectedDescent, position: int, epsilon: float, contraction_: float) -> dict[str, float]:
-    """δ at ε by the paper's two curves, for the record at `position`, with the paper's M. For comparison only.
+    """Returns δ at ε by the paper's two curves, for the record at `position`, with the paper's M. For comparison only.
 
     Empty unless the run is one pass of equal steps with Gaussian noise to the last step, as in the paper.
 
@@ -33,7 +33,7 @@ def comparison_at(event: ProjectedDescent, position: int, epsilon: float, contra
 
 
 def theorem_4(epsilon: float, a: float, reach: float, later: int) -> float:
-    """δ of Gaussian noise: θ_ε(a) θ_ε(reach)^later.
+    """Returns δ of Gaussian noise: θ_ε(a) θ_ε(reach)^later.
 
     Source: Asoodeh, Diaz & Calmon 2020, Theorem 4.
     """
@@ -44,7 +44,7 @@ def theorem_4(epsilon: float, a: float, reach: float, later: int) -> float:
 
 
 def proposition_1(epsilon: float, a: float, contraction_: float, later: int) -> float:
-    """exp(-(ε - κ)²/(4κ)) where ε > κ, else 1: the Rényi bound that the paper compares its own with.
+    """Returns exp(-(ε - κ)²/(4κ)) where ε > κ, else 1: the Rényi bound that the paper compares its own with.
 
     κ = (a²/2) M^(later+1)/later, and a²/2 where no step comes later. For comparison only.
 
@@ -57,7 +57,7 @@ def proposition_1(epsilon: float, a: float, contraction_: float, later: int) -> 
 
 
 def paper_contraction(learning_rate: float, strong_convexity: float, smoothness: float) -> float:
-    """M = √(1 - 2ηβρ/(β + ρ)) of a gradient step; 1 without strong convexity. Needs η <= 2/(β + ρ) and ρ <= β.
+    """Returns M = √(1 - 2ηβρ/(β + ρ)) of a gradient step; 1 without strong convexity. Needs η <= 2/(β + ρ) and ρ <= β.
 
     Source: Asoodeh, Diaz & Calmon 2020, Section 4; Hardt, Recht & Singer 2016, Lemma 3.7.
 

@@ -1,4 +1,4 @@
-"""Which positions are shown, if the guarantee depends on a record's position in the file."""
+"""The choice of positions to show, if the guarantee depends on a record's position in the file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 
 
 def choose_positions(event: ProjectedDescent, max_positions: int, max_chosen: int) -> tuple[int, ...]:
-    """All positions from 1 if there are at most `max_positions`; else at most `max_chosen` (3 or more): both ends, and
-    one position in each of some batches, closer together where the last use is later and guarantees differ most."""
+    """Returns all positions from 1 if there are at most `max_positions`; else at most `max_chosen` (3 or more): both
+    ends, and one position in each of some batches, closer together where the last use is later and guarantees differ
+    most."""
     size, batches = event.size, event.batches
     if size <= max_positions:
         return tuple(range(1, size + 1))

@@ -1,14 +1,14 @@
-"""Last-iterate releases once more, for the cross-check accountant: nothing of `last_iterate` is called.
+"""A second computation of last-iterate releases, for the cross-check accountant: it calls nothing of `last_iterate`.
 
-What a record's trace is worth as a Gaussian, μ, is the cost of a greatest convex minorant: where all steps are alike by
-the max-min formula of its slopes, else by isotonic regression (the slopes are one), scipy's. δ(ε) of that Gaussian, and
-of Laplace noise, is dp-accounting's. What later steps leave of a divergence is written down here once more, from normal
-distribution functions.
+The trace of a record is at most that of a Gaussian with some μ. μ is the cost of a greatest convex minorant: if all
+steps are equal, by the max-min formula of its slopes, else by scipy's isotonic regression, which the slopes are. δ(ε)
+of that Gaussian, and of Laplace noise, is dp-accounting's. The divergence that later steps leave is implemented here
+a second time, from normal distribution functions.
 
-Records at places next to each other, or numbers of steps, are taken together as the worst of them, μ is rounded up to
-one of some hundred values, Laplace noise down, and a divergence is held while a few steps shrink it: each only adds. So
-it is an upper bound, no tighter than the first one, and a little looser. Uses that are many and alike are added up
-in closed form, and starts from the whole diameter are tried after some uses alone: what it takes hardly grows with
+Records at adjacent places, or adjacent numbers of steps, are taken together as the worst of them; μ is rounded up to
+one of some hundred values, and Laplace noise down; a divergence is held constant while a few steps shrink it. Each of
+these only adds, so the result is an upper bound, slightly looser than the first computation. Many equal uses are added
+up in closed form, and starts from the whole diameter are tried after some uses only, so the work hardly grows with
 steps, passes and records.
 
 Source: Bok, Su & Altschuler 2024; Robertson, Wright & Dykstra 1988, Theorem 1.2.1 and Section 1.4 (minorants, isotonic
@@ -42,26 +42,26 @@ Array = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
 _CLOSE = 1.03
-"""Ratio of neighbouring distances from the end that are told apart."""
+"""Ratio of distances from the end, below which neighbouring places are taken together."""
 _CLOSE_STOPS = 1.1
-"""The same where passes are told apart too."""
+"""The same ratio where passes are separate too."""
 _MAX_CELLS = 1 << 15
-"""Cells x stages: of more stages, more places are taken together."""
+"""Largest number of cells x stages: with more stages, more places are taken together."""
 _MAX_STOPS = 1 << 13
-"""Cells of a random stop, likewise."""
+"""Largest number of cells of a random stop, likewise."""
 _MAX_STARTS = 1 << 14
-"""Such uses x stages."""
+"""Largest number of tried starts x stages."""
 _LATE = 1 << 20
-"""Stages x steps before the end that μ is worked out at, where steps differ."""
+"""Largest number of stages x steps before the end at which μ is computed, where steps differ."""
 _FARTHEST = 10.0
-"""Of Gaussian noise, reaches beyond it shrink hardly anything."""
+"""Largest reach of Gaussian noise that is used; larger ones shrink hardly anything."""
 _PARTS = 4
-"""Of a leg of later steps, for each of which its divergence is held."""
+"""Number of parts of a leg of later steps; in each, the divergence is held constant."""
 _PRECISION = 1e-6
 
 
 def epsilon(event: ProjectedDescent, delta: float) -> float:
-    """ε at δ of one run; infinity where it is beyond 10^11, or a record is used by Laplace noise 10^5 times."""
+    """Returns ε at δ of one run; infinity where it is beyond 10^11, or a record is used by Laplace noise 10^5 times."""
     from scipy.optimize import brentq
 
     run = RecheckedRun(event)
@@ -116,7 +116,7 @@ class RecheckedRun:
         self.legs = self._legs()
 
     def total(self, epsilon_: float) -> float:
-        """δ at ε: the mean over the random order or stop, else that of the worst place."""
+        """Returns δ at ε: the mean over the random order or stop, else that of the worst place."""
         delta_C = self._deltas(epsilon_)
         if self.event.order == "sequential" and self.event.stop == "last":
             return float(delta_C.max())
@@ -125,7 +125,7 @@ class RecheckedRun:
     # Cells
 
     def _all_cells(self) -> Iterator[Cell]:
-        """All places, or all ends, in cells."""
+        """Yields all places, or all ends, in cells."""
         event, batches, steps = self.event, self.event.batches, self.event.steps
         if event.stop == "random":
             yield from self._stops()
@@ -142,13 +142,14 @@ class RecheckedRun:
                 yield Cell(weight, batch, far - near - 1, steps)
 
     def _stops(self) -> Iterator[Cell]:
-        """How often a record was used when the run stopped, and how many steps before: of the first batch, since no
-        other has been used as often, or on average over the random order. Every such pair has at most one stop of
-        `steps`; near the end of a random order, fewer."""
+        """Yields cells of the number of uses when the run stopped, and of the steps since the last: of the first batch,
+        since no other has been used as often, or on average over the random order. Every such pair has at most one stop
+        of `steps`; near the end of a random order, fewer."""
         batches, steps = self.event.batches, self.event.steps
 
         def reached(remaining: int) -> float:
-            """How many of the last `remaining` stops come after the record's use, counted back from the run's end."""
+            """Returns how many of the last `remaining` stops come after the record's use, counted back from the run's
+            end."""
             remaining = max(remaining, 0)
             if self.event.order == "sequential":
                 return remaining
@@ -172,8 +173,8 @@ class RecheckedRun:
     # δ
 
     def _deltas(self, epsilon_: float) -> Array:
-        """δ of each cell: as if all were seen and later steps shrank it by a constant factor, by iteration, or by
-        iteration and then nonlinear contraction over some of the last steps."""
+        """Returns δ of each cell: as if all were seen and later steps shrank it by a constant factor, by iteration, or
+        by iteration and then nonlinear contraction over some of the last steps."""
         composed_C = self.published(epsilon_)
         factor_R = np.maximum(self.log_theta(epsilon_, self.reach_R), -1e9)
         best_C = np.minimum(composed_C, composed_C * np.exp(self._spans @ factor_R))
@@ -182,7 +183,7 @@ class RecheckedRun:
         for steps_C, reach, mu_C in self.legs:
             each_C = steps_C / _PARTS
             for part in range(_PARTS):
-                # whole steps: those that are left over belong to the last part
+                # whole steps: the rest belongs to the last part
                 now_C = np.floor(each_C) if part < _PARTS - 1 else steps_C - (_PARTS - 1) * np.floor(each_C)
                 odds_C = log_excess - np.log(np.maximum(known_C, MIN_DELTA))
                 log_factor_C = self.log_theta(np.logaddexp(0.0, odds_C), reach)
@@ -195,16 +196,16 @@ class RecheckedRun:
         return np.asarray(np.minimum(best_C, 1.0))
 
     def log_theta(self, epsilon_: float | Array, reach: float | Array) -> Array:
-        """log of δ at ε of two noises of unit scale at distance `reach`."""
+        """Returns log of δ at ε of two noises of unit scale at distance `reach`."""
         if self.event.family == "gaussian":
             return log_theta(epsilon_, reach)
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(-np.expm1(np.minimum((np.asarray(epsilon_) - reach) / 2, 0.0))))
 
     def _legs(self) -> list[tuple[Array, float, Array | None]]:
-        """The steps after a cell's last use in legs that get shorter towards the end: how many of each cell's, the
-        largest reach among them, and μ where they end (infinite before the last use, None where it isn't worked out).
-        Sets what no ε changes: `mu_C` and `_spans`, the steps of each stage after the last use."""
+        """Returns the steps after a cell's last use in legs that get shorter towards the end: each cell's number of
+        steps, the largest reach among them, and μ where they end (infinite before the last use, None where it isn't
+        computed). Sets what no ε changes: `mu_C` and `_spans`, the steps of each stage after the last use."""
         gaussian, last_C = self.event.family == "gaussian", self.stop_C - self.after_C
         spans_CR = np.minimum(self.ends_R, self.stop_C[:, None]) - np.maximum(self.begins_R, last_C[:, None])
         self._spans = np.maximum(spans_CR, 0).astype(np.float64)
@@ -225,14 +226,15 @@ class RecheckedRun:
         return legs
 
     def _largest_reach(self, far: int, near: int) -> float:
-        """Among steps from `far` to `near` before the end: where the run may stop before it, steps are alike."""
+        """Returns the largest reach among steps from `far` to `near` before the end: where the run may stop before it,
+        steps are alike."""
         first, last = np.searchsorted(self.ends_R, [self.event.steps - far + 1, self.event.steps - near])
         return float(self.reach_R[first : last + 1].max())
 
     # What all uses show
 
     def _published_deltas(self) -> Callable[[float], Array]:
-        """δ of each cell as if every iterate were seen."""
+        """Returns δ of each cell, as a function of ε, as if every iterate were seen."""
         uses_C = (
             [self._multipliers(cell) for cell in self.cells] if not self.is_uniform else self._uniform_multipliers()
         )
@@ -256,8 +258,8 @@ class RecheckedRun:
         return tuple((float(value), int(count)) for value, count in zip(values, counts, strict=True))
 
     def _uses(self, first: int, width: int, stop: int) -> tuple[Ints, Ints, Array]:
-        """Of each stage, how often it uses the record, the first such step, and how far it moves; where the cell is
-        wide, as far as any of its records."""
+        """Returns, for each stage, the number of uses of the record, the first such step, and the distance that it
+        moves: in a wide cell, the largest of any of its records."""
         batches = self.event.batches
         at_R = first + np.maximum(-((first - self.begins_R - 1) // batches), 0) * batches
         uses_R = np.maximum((np.minimum(self.ends_R, stop) - at_R) // batches + 1, 0)
@@ -271,7 +273,7 @@ class RecheckedRun:
     # μ
 
     def _mus(self, stop_C: Ints, there_C: NDArray[np.bool_]) -> Array:
-        """μ of each cell that is `there`, its run ended at `stop`; infinite of others."""
+        """Returns μ of each cell that is `there`, its run ended at `stop`; infinity for the others."""
         mu_C = np.full(len(stop_C), math.inf)
         if self.is_uniform:
             batches, since_C = self.event.batches, (stop_C - self.first_C)[there_C]
@@ -283,7 +285,7 @@ class RecheckedRun:
         return mu_C
 
     def _mu(self, first: int, width: int, stop: int) -> float:
-        """Least μ over starts: from nothing, or from the whole diameter right after one of the uses."""
+        """Returns the least μ over starts: from nothing, or from the whole diameter right after one of the uses."""
         from scipy.optimize import isotonic_regression
 
         batches = self.event.batches
@@ -329,7 +331,7 @@ class RecheckedRun:
 
 
 def _distances(count: int, ratio: float) -> Iterator[tuple[int, int]]:
-    """0 … `count`, in half-open intervals that grow with the distance."""
+    """Yields half-open intervals that cover 0 … `count` and grow with the distance."""
     near = 0
     while near < count:
         far = min(count, max(near + 1, math.floor(near * ratio)))

@@ -1,4 +1,5 @@
-"""δ of Gaussian and of composed Laplace noise by dp-accounting, for `recheck`: many kinds are rounded to a few."""
+"""Computes δ of Gaussian and of composed Laplace noise by dp-accounting, for `recheck`: many kinds are rounded to a
+few."""
 
 from __future__ import annotations
 
@@ -13,23 +14,24 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.floating[Any]]
 Uses = tuple[tuple[float, int], ...]
-"""(noise multiplier, how often)."""
+"""(noise multiplier, number of uses)."""
 
 _LEVELS = 400
 _NEAR_LEVELS, _FAR_LEVELS = 1.003, 1.05
-"""Ratios of values that μ is rounded up to where there are more: of the 400 largest, and of others."""
+"""Ratios of the values that μ is rounded up to if there are too many: of the 400 largest, and of others."""
 MIN_DELTA = 1e-300
 _FINE, _COARSE = 2e-3, 2e-2
-"""Step of the grid of Laplace losses over the largest of one use: of up to a hundred, and of very many."""
+"""Grid steps for Laplace losses, relative to the largest loss of one use: for up to a hundred uses, and for very
+many."""
 _MAX_USES = 10**5
 _CLOSE_NOISE = 1.004
 _COMPOSITIONS = 160
-"""Of losses, roughly; of thousands of uses each counts for several."""
+"""Approximate largest number of compositions of losses; thousands of uses count for several."""
 MAX_EPSILON = 1e11
 
 
 def log_theta(epsilon_: float | Array, reach: float | Array) -> Array:
-    """log δ at ε of two Gaussians with standard deviation 1 at distance `reach`; 0 at an infinite distance.
+    """Returns log δ at ε of two Gaussians with standard deviation 1 at distance `reach`; 0 at an infinite distance.
 
     Arguments are broadcast. A second implementation of `contraction.log_gaussian`, from normal distribution functions.
     """
@@ -51,7 +53,7 @@ def _loss(mu: float) -> Any:
 
 
 def gaussian_deltas(mu_C: Array, epsilon_: float) -> Array:
-    """δ at ε of Gaussians with these μ, (cells,), by dp-accounting.
+    """Returns δ at ε of Gaussians with these μ, (cells,), by dp-accounting.
 
     Guarantees: upper bounds. If there are more than 400 different μ, they are rounded up to fewer.
     """
@@ -76,8 +78,8 @@ def _gaussian_delta(mu: float, epsilon_: float) -> float:
 
 
 def merge_kinds(uses_C: Sequence[Uses]) -> tuple[list[Uses], NDArray[np.int64]]:
-    """Kinds of Laplace noise, and which is a cell's: multipliers rounded down where there are many, and cells that are
-    most alike taken together as the worst of them, use by use, where kinds would take too long to compose."""
+    """Returns kinds of Laplace noise, and the index of each cell's kind. Where there are many, multipliers are rounded
+    down; where kinds would take too long to compose, the most similar are replaced by the worst of them, use by use."""
     rounded = {value: value for uses in uses_C for value, _ in uses}
     step = math.log(_CLOSE_NOISE)
     while len(set(rounded.values())) > (8 if step == math.log(_CLOSE_NOISE) else _COMPOSITIONS // 4):
@@ -103,7 +105,8 @@ def merge_kinds(uses_C: Sequence[Uses]) -> tuple[list[Uses], NDArray[np.int64]]:
 
 
 def _worst(kinds: Sequence[Uses]) -> Uses:
-    """As often as any uses at most so little noise: of the i-th least noisy use, the least."""
+    """Returns uses that are at least as many and at most as noisy as each of these: the i-th least noisy use takes the
+    least noise of all i-th ones."""
     ends = sorted({end for uses in kinds for end in np.cumsum([count for _, count in uses]).tolist()})
     result: dict[float, int] = {}
     for begin, end in pairwise([0, *ends]):
@@ -121,7 +124,8 @@ def _at(uses: Uses, index: int) -> float | None:
 
 
 def compose_laplace(uses: Uses) -> Callable[[float], float]:
-    """δ(ε) of Laplace noise, composed; 1 where uses are too many, or the mean loss is beyond any ε."""
+    """Returns the function δ(ε) of Laplace noise, composed; 1 where uses are too many, or the mean loss is beyond any
+    ε."""
     from dp_accounting.pld import privacy_loss_distribution as library
     from dp_accounting.pld import privacy_loss_mechanism
 

@@ -1,4 +1,4 @@
-"""The smallest ε at a δ, of one decreasing function δ(ε) or of many at once."""
+"""Finds the smallest ε at a δ, for one decreasing function δ(ε) or for many at once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 Array = NDArray[np.floating[Any]]
 
 _CLOSE = 4e-7
-"""Relative difference between the ε that is returned and the smallest."""
+"""Relative difference between the returned ε and the smallest."""
 MIN_LOG = -690.0
 """Smallest logarithm of a positive δ."""
 
 
 def find_epsilon(delta_of: Callable[[float], float], delta: float, high: float) -> float:
-    """The smallest ε with δ(ε) <= `delta`, up to `_CLOSE`, for a decreasing function; `high` is a first guess.
+    """Returns the smallest ε with δ(ε) <= `delta`, up to `_CLOSE`, for a decreasing function; `high` is a first guess.
 
     Guarantees: δ(result) <= `delta`: the result is rounded up, never down.
     Edge cases: 0 if δ(0) <= `delta`; infinity if no ε up to 1e12 is large enough.
@@ -47,7 +47,8 @@ def find_epsilon(delta_of: Callable[[float], float], delta: float, high: float) 
 
 
 def find_epsilons(compute_logs: Callable[[Array], Array], delta: float, count: int, high: float) -> Array:
-    """`find_epsilon` of `count` functions at once: `compute_logs` maps one ε each, (count,), to log δ, (count,).
+    """Applies `find_epsilon` to `count` functions at once: `compute_logs` maps one ε each, (count,), to log δ,
+    (count,).
 
     Guarantees and edge cases: as `find_epsilon`, for each function.
     """
@@ -78,6 +79,6 @@ def find_epsilons(compute_logs: Callable[[Array], Array], delta: float, count: i
 
 
 def _excess(value: float, delta: float) -> float:
-    """Its sign is that of value - delta; in the scale in which a Gaussian tail is a line."""
+    """Returns a number with the sign of value - delta, in the scale in which a Gaussian tail is a line."""
     log_value = math.log(value) if value > 0 else 2 * MIN_LOG
     return math.sqrt(-math.log(delta)) - math.sqrt(max(-log_value, 0.0))

@@ -1,4 +1,4 @@
-"""What an audit finds out about the program of projected noisy SGD before it sees a private record.
+"""Audits the program of projected noisy SGD before it sees a private record.
 
 Depth `program`: the proved constants against the worst synthetic records of a search; the steps of a real attempt,
 watched (`observed_run`), against the definition; its noise, its order, its stop, its ledger and its files against the
@@ -38,13 +38,14 @@ from dprecipe.training.audit.request import AuditEvidence, AuditFinding, AuditRe
 SLACK = 1e-9
 """Relative allowance for rounding."""
 LARGE = 1e300
-"""In the place of infinity, which no evidence has."""
+"""Substitute for infinity, which no evidence can hold."""
 DEVIATION = 1e-9
-"""Largest difference of an iterate from the definition's, over the largest norm: rounding, of thousands of records."""
+"""Largest difference of an iterate from the definition's, over the largest norm: the rounding of thousands of
+records."""
 
 
 def audit(plan: Plan, request: AuditRequest) -> AuditEvidence:
-    """What is found at the depths that are asked for.
+    """Audits at the depths that are asked for, and returns the evidence.
 
     Raises:
         RunFailed: the program refuses to run on synthetic records.
@@ -60,11 +61,11 @@ def audit(plan: Plan, request: AuditRequest) -> AuditEvidence:
 
 
 Found = tuple[str, str, TestEvidence]
-"""The name of a test, what is expected of a sound program, and the evidence."""
+"""The name of a test, the expectation of a sound program, and the evidence."""
 
 
 def examine_program(plan: Plan, program: PnsgdProgram, request: AuditRequest) -> Iterator[Found]:
-    """Depth `program`."""
+    """Runs the tests of depth `program`."""
     yield from _compare_claim(plan)
     request.show("worst records", 0, 3)
     cases = find_worst_cases(program.objective)
@@ -135,7 +136,8 @@ def _compare_constants(plan: Plan, cases: WorstCases) -> Iterator[Found]:
 
 
 def _compare_steps(plan: Plan, program: PnsgdProgram, cases: WorstCases) -> Iterator[Found]:
-    """Steps of the engine, without noise, on the worst records: full batches of the plan's size, and short ones."""
+    """Tests steps of the engine, without noise, on the worst records: full batches of the plan's size, and short
+    ones."""
     own = plan.as_plan_of(PnsgdPlan)
     batch, rates = own.descent.batch_size, {stage.learning_rate for stage in own.stages}
     replaces = plan.budget.neighbouring is Neighbouring.REPLACE_ONE
@@ -164,8 +166,8 @@ def _compare_steps(plan: Plan, program: PnsgdProgram, cases: WorstCases) -> Iter
 
 
 def _move_replaced(program: PnsgdProgram, pair: WorstPair, batch: int, rate: float, place: int, number: int) -> float:
-    """How far a step ends with one of two records or the other, first or last in its batch. The batch with number 1 is
-    short, where batches have several records."""
+    """Returns the distance between the ends of a step with one of two records or the other, first or last in its batch.
+    The batch with number 1 is short, where batches have several records."""
     size = batch + max(1, batch // 2)
     row = place % batch if number == 0 else batch + place % (size - batch)
     after = [
@@ -176,8 +178,8 @@ def _move_replaced(program: PnsgdProgram, pair: WorstPair, batch: int, rate: flo
 
 
 def _move_removed(program: PnsgdProgram, pair: WorstPair, batch: int, rate: float, place: int) -> float:
-    """How far a step ends with a record and with a null record in its place, whose gradient is 0: a batch without it,
-    whose divisor stays."""
+    """Returns the distance between the ends of a step with a record and with a null record in its place, whose gradient
+    is 0: a batch without it, whose divisor stays."""
     w, records = _inside(program, pair), _place(program, pair, 0, place % batch, batch)
     kept = np.arange(batch) != place % batch
     without = w * (1 - rate * program.objective.l2)
@@ -189,13 +191,13 @@ def _move_removed(program: PnsgdProgram, pair: WorstPair, batch: int, rate: floa
 
 
 def _inside(program: PnsgdProgram, pair: WorstPair) -> Floats:
-    """The point of a pair, a little inside the set: a projection would hide what moves."""
+    """Returns the point of a pair, a little inside the set: a projection would hide what moves."""
     middle = program.objective.within.middle(pair.point.shape)
     return np.asarray(middle + 0.98 * (pair.point - middle))
 
 
 def _place(program: PnsgdProgram, pair: WorstPair, side: int, row: int, size: int) -> Records:
-    """Records without features, and one of a pair among them."""
+    """Returns records without features, and one of a pair among them."""
     shape = program.facts.shape
     features, labels = np.zeros((size, *shape), np.float32), np.zeros(size, np.float32)
     labels[row] = pair.labels[side]
@@ -205,7 +207,8 @@ def _place(program: PnsgdProgram, pair: WorstPair, side: int, row: int, size: in
 
 
 def _stretch(plan: Plan, program: PnsgdProgram, cases: WorstCases) -> float:
-    """The largest distance of two points after a step over their distance before, over what the event allows."""
+    """Returns the largest distance of two points after a step over their distance before, over what the event
+    allows."""
     own, largest = plan.as_plan_of(PnsgdPlan), 0.0
     within, shape = program.objective.within, cases.pair.point.shape
     middle = within.middle(shape)
@@ -225,8 +228,8 @@ def _stretch(plan: Plan, program: PnsgdProgram, cases: WorstCases) -> float:
 
 
 def _miss(plan: Plan, program: PnsgdProgram) -> float:
-    """How far steps from outside the set end from where they should, over the largest norm: of full batches of one
-    record and of several, and of short ones."""
+    """Returns the largest error of steps from outside the set, over the largest norm: on full batches of one record and
+    of several, and on short ones."""
     own, reference, worst = plan.as_plan_of(PnsgdPlan), ReferenceSteps(plan), 0.0
     records = make_records(program.objective, program.facts.shape, SIZE, seed=1)
     rate = own.stages[0].learning_rate
@@ -243,7 +246,7 @@ def _miss(plan: Plan, program: PnsgdProgram) -> float:
 
 
 def _compare_run(plan: Plan, program: PnsgdProgram, seen: SeenRun) -> Iterator[Found]:
-    """The steps, the ledger and the files of an attempt that crashed and was resumed."""
+    """Tests the steps, the ledger and the files of an attempt that crashed and was resumed."""
     own = seen.own
     deviation, outside = 0.0, 0.0
     for attempt in seen.attempts:
@@ -290,7 +293,7 @@ def _compare_run(plan: Plan, program: PnsgdProgram, seen: SeenRun) -> Iterator[F
 
 
 def _replay(seen: SeenRun, attempt: SeenAttempt) -> float:
-    """The largest distance of an iterate from the definition's, over the largest norm of the set."""
+    """Returns the largest distance of an iterate from the definition's, over the largest norm of the set."""
     own, reference = seen.own, ReferenceSteps(seen.plan)
     ends = np.cumsum([stage.steps for stage in own.stages])
     w, worst = attempt.start, 0.0
@@ -299,14 +302,14 @@ def _replay(seen: SeenRun, attempt: SeenAttempt) -> float:
         features, labels = seen.records.batch(np.array([max(n, 0) for n in step.records], np.int64))
         w = reference.step(w, features, labels, own.descent.batch_size, stage.learning_rate, step.noise)
         found = attempt.iterates.get(step.number + 1)
-        if found is not None:  # else it was in the middle of a block of steps, or lost in the crash
+        if found is not None:  # otherwise it was inside a block of steps, or lost in the crash
             worst = max(worst, float(np.nan_to_num(np.linalg.norm(found - w), nan=LARGE, posinf=LARGE)))
             w = found
     return min(LARGE, worst / own.descent.proven.largest_norm)
 
 
 def _count_misread(seen: SeenRun) -> tuple[int, int]:
-    """Batches that have other records than the order says, and all batches."""
+    """Counts batches that have other records than the order says, and all batches."""
     descent = seen.own.descent
     batches, wrong, count = -(-descent.size // descent.batch_size), 0, 0
     expected: dict[int, tuple[int, ...]] = {}

@@ -21,7 +21,8 @@ from dprecipe.noise.entropy import Secrets
 def step_without_noise(
     program: PnsgdProgram, records: Records, batch: int, rate: float, w: Floats, number: int = 0
 ) -> Floats:
-    """The iterate after one step of the engine from `w`: that with this number, from 0, of a pass over the records."""
+    """Returns the iterate after one step of the engine from `w`: that with this number, from 0, of a pass over the
+    records."""
     noise = Noise(Distribution("gaussian"), Secrets(), math.prod(program.objective.shape))
     state = State(w.copy(), number, number + 1, None)
     descent = Descent(
@@ -39,8 +40,8 @@ def descend(
     start: Floats,
     canary: int,
 ) -> tuple[Floats, int]:
-    """A whole run of the engine from `start`, with an order, a stop and noise of its own: its last iterate, and the
-    batch, from 0, that has the record `canary`."""
+    """Makes a whole run of the engine from `start`, with an order, a stop and noise of its own. Returns its last
+    iterate, and the batch, from 0, that has the record `canary`."""
     secrets = Secrets()
     permuted, random_stop = planned.order == "permuted", planned.stop == "random"
     steps = sum(stage.steps for stage in stages)

@@ -1,4 +1,4 @@
-"""The noise of an observed run, and the orders and stops that runs draw, held against the event that is charged.
+"""Compares the noise of an observed run, and the orders and stops that runs draw, with the event that is charged.
 
 Axes: P parameters, T steps.
 """
@@ -19,14 +19,14 @@ from dprecipe.privacy.audit.results import Correlation, Distance, Equality, Freq
 Found = tuple[str, str, TestEvidence]
 
 ORDERS, ORDERED = 4_000, 5
-"""How many random orders are drawn, of so many records."""
+"""Number of random orders that are drawn, and of records in each."""
 SAMPLE = 50_000
-"""Draws of noise whose distribution is compared; the scale is measured on all."""
+"""Number of draws of noise whose distribution is compared; the scale is measured on all."""
 
 
 def _scores(plan: Plan, seen: SeenRun, attempt: SeenAttempt) -> Floats:
-    """The noise of each step, (T, P), as standard normal numbers if it has the distribution and the scale of the event
-    that is charged."""
+    """Returns the noise of each step, (T, P): standard normal numbers if it has the distribution and the scale of the
+    charged event."""
     from scipy import special
 
     own, short = plan.as_plan_of(PnsgdPlan), seen.own
@@ -47,7 +47,7 @@ def _scores(plan: Plan, seen: SeenRun, attempt: SeenAttempt) -> Floats:
 
 
 def compare_noise(plan: Plan, seen: SeenRun) -> Iterator[Found]:
-    """The noise of an observed run: its scale, its distribution, its independence, after a resume too."""
+    """Tests the noise of an observed run: its scale, its distribution, its independence, after a resume too."""
     from scipy import stats
 
     tables = [_scores(plan, seen, attempt) for attempt in seen.attempts]
@@ -87,7 +87,7 @@ def compare_noise(plan: Plan, seen: SeenRun) -> Iterator[Found]:
 
 
 def compare_draws(plan: Plan) -> Iterator[Found]:
-    """Orders and lengths of runs, as every run draws them."""
+    """Tests orders and lengths of runs, as every run draws them."""
     own = plan.as_plan_of(PnsgdPlan)
     permuted, random_stop = own.descent.order == "permuted", own.descent.stop == "random"
     steps = own.event.steps

@@ -1,13 +1,14 @@
-"""Depth `releases`: whole small runs with one record or another in its place, told apart by their last iterates.
+"""Attacks for depth `releases`: whole small runs with either version of a record are distinguished by their last
+iterates.
 
 The runs are the engine's own, with the plan's loss, set, learning rate, order, stop and kind of noise, on a few
-batches of synthetic records; the claim that they are held against is that of *their* event, computed as the plan's is.
-They begin at a point of the set where the gradients of the two records are farthest apart. All other records have no
+batches of synthetic records; they are compared with the claim of *their* event, computed as the plan's is.
+They begin at a point of the set where the gradients of the two records are farthest apart. The other records have no
 features.
 
-The attack is fixed before the runs: the last iterate's place between the two that runs without noise end at, half way.
-If the loss were linear there and the set without bounds, it would be the best one; else it is a weaker attack, never an
-invalid one. The batch of the record is known to it, as the claim allows.
+The attack is fixed before the runs: it asks which of two points the last iterate is closer to along the line between
+them, the ends of the two runs without noise. If the loss were linear there and the set unbounded, this would be the
+best attack; else it is a weaker one, never an invalid one. It knows the batch of the record, as the claim allows.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from dprecipe.privacy.audit.results import AttackTrials
 from dprecipe.training.audit.request import Attack, AuditEvidence, AuditRequest
 
 MULTIPLIER = 0.7
-"""Noise of a use of the record, over what it moves: so that a step alone is about 1.4-GDP, where an attack sees
-most."""
-ROOM = 0.25
-"""The noise of a whole run takes no more than this part of the way to the boundary, where batches can be so large."""
+"""Noise of a use of the record, relative to the distance that it moves: a step alone is then about 1.4-GDP, where an
+attack sees most."""
+MAX_NOISE_SHARE = 0.25
+"""Largest part of the way to the boundary that the noise of a whole run takes, where batches can be large enough."""
 MAX_BATCH = 1 << 12
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.75)
-"""How far from the middle of the set a run may begin."""
+"""Distances from the middle of the set at which a run may begin, relative to the boundary's."""
 NEARLY = 0.97
 EPSILONS = np.concatenate([np.linspace(0, 1, 9), np.linspace(1.25, 8, 28)])
-"""Where a claimed profile is read."""
+"""Values of ε at which a claimed profile is read."""
 SECONDS = 70.0
-"""Of one attack, at most: there are then fewer runs."""
+"""Time limit of one attack: beyond it, there are fewer runs."""
 TIMED = 20
 
 
@@ -59,7 +60,7 @@ class SmallProblem:
     start: Floats
     versions: tuple[Records, Records]
     canary: int
-    """Its number."""
+    """Number of this record."""
 
     @property
     def event(self) -> ProjectedDescent:
@@ -67,7 +68,7 @@ class SmallProblem:
 
 
 def attack_releases(plan: Plan, program: PnsgdProgram, request: AuditRequest) -> AuditEvidence:
-    """Lower bounds from whole runs: of one step, and of two passes of three batches."""
+    """Returns lower bounds from whole runs: of one step, and of two passes of three batches."""
     cases = find_worst_cases(program.objective)
     replaces = plan.budget.neighbouring is Neighbouring.REPLACE_ONE
     pair = cases.pair if replaces else cases.single
@@ -88,7 +89,7 @@ def attack_releases(plan: Plan, program: PnsgdProgram, request: AuditRequest) ->
 def pose_problem(
     plan: Plan, program: PnsgdProgram, pair: WorstPair, name: str, batches: int, passes: int
 ) -> SmallProblem:
-    """The plan with so many batches and passes, and noise with which an attack sees most."""
+    """Returns the plan with this number of batches and passes, and the noise with which an attack sees most."""
     own, objective = plan.as_plan_of(PnsgdPlan), program.objective
     replaces = plan.budget.neighbouring is Neighbouring.REPLACE_ONE
     middle = objective.within.middle(objective.shape)
@@ -101,7 +102,7 @@ def pose_problem(
     sensitivity = own.descent.proven.gradient_sensitivity
     parameters = math.prod(objective.shape)
     free = (1 - share) * objective.within.distance_to_boundary(parameters)
-    wanted = rate * MULTIPLIER * sensitivity * math.sqrt(parameters * steps) / (ROOM * free)
+    wanted = rate * MULTIPLIER * sensitivity * math.sqrt(parameters * steps) / (MAX_NOISE_SHARE * free)
     batch = min(MAX_BATCH, 1 << max(1, math.ceil(math.log2(wanted))))
     planned = replace(own.descent, size=batches * batch, batch_size=batch)
     if batches * passes == 1:  # neither the order nor the stop decides anything
@@ -126,7 +127,7 @@ def pose_problem(
 
 
 def _attack(program: PnsgdProgram, problem: SmallProblem, runs: int, request: AuditRequest) -> tuple[Attack, list[str]]:
-    """Count how often the attack says "the first version" of runs with the first, and of runs with the second."""
+    """Counts how often the attack says "the first version" of runs with the first, and of runs with the second."""
     between = _ends_without_noise(program, problem)
     clock, done, counts, remarks = time.monotonic(), 0, [0, 0], []
     planned_runs = runs
@@ -148,8 +149,8 @@ def _attack(program: PnsgdProgram, problem: SmallProblem, runs: int, request: Au
 
 
 def _ends_without_noise(program: PnsgdProgram, problem: SmallProblem) -> dict[int, tuple[Floats, Floats]]:
-    """For each batch that may have the record: the point half way between the last iterates of the two versions without
-    noise, and the direction from the second to the first."""
+    """Returns, for each batch that may have the record, the point half way between the last iterates of the two
+    versions without noise, and the direction from the second to the first."""
     quiet = tuple(replace(stage, noise_scale=0.0) for stage in problem.stages)
     planned, canary = replace(problem.planned, order="sequential", stop="last"), problem.canary
     is_known = problem.planned.order == "sequential"
@@ -184,7 +185,7 @@ def _compare(problem: SmallProblem, counts: list[int], runs: int) -> Attack:
     batches = -(-planned.size // planned.batch_size)
     text = (
         f"whole runs of {problem.stages[0].steps} steps on {batches} batches of {planned.batch_size:,} synthetic "
-        "records, with the recipe's loss, set, learning rate, order and stop: the two versions of a record are told "
-        "apart by the last iterate no better than the event of such a run allows"
+        "records, with the recipe's loss, set, learning rate, order and stop: the last iterate "
+        "distinguishes the two versions of a record no better than the event of such a run allows"
     )
     return Attack("releases", f"last_iterate_{problem.name}", text, trials, mu, curve=curve)

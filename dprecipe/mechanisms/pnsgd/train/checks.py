@@ -35,7 +35,7 @@ SLACK = 1e-9
 STEP, ERROR = 1e-6, 1e-7
 """Step of a difference quotient, and its allowed rounding error over the largest gradient."""
 SCALES = 4
-"""How many of a schedule's noise scales are tried."""
+"""Number of a schedule's noise scales that are tried."""
 
 
 def run_checks(
@@ -47,8 +47,8 @@ def run_checks(
     *,
     seed: int = 0,
 ) -> tuple[Check, ...]:
-    """The checks of a plan's constants on synthetic records, all passed. `contraction` is the largest of the steps;
-    `backend` makes a backend for the check of steps.
+    """Runs the checks of a plan's constants on synthetic records and returns them, all passed. `contraction` is the
+    largest of the steps; `backend` makes a backend for the check of steps.
 
     Raises:
         RunFailed: a check failed; says which, and what was measured.
@@ -96,7 +96,7 @@ class _Samples:
         self.rows, self.targets = self._records()
 
     def place_in_set(self, direction: Floats, size: float) -> Floats:
-        """A point of the set in this direction; for size 1, on the boundary."""
+        """Returns a point of the set in this direction; for size 1, on the boundary."""
         return self.objective.within.place(direction, size)
 
     @property
@@ -104,13 +104,13 @@ class _Samples:
         return list(zip(self.points[::2], self.points[1::2], strict=True))
 
     def gradient(self, w: Floats, number: int) -> Floats:
-        """Of one record, without the regulariser."""
+        """Returns the gradient of one record, without the regulariser."""
         result: Floats = self.objective.gradient(w, self.rows[number][None], self.targets[number : number + 1])
         return result
 
     def _records(self) -> tuple[Floats, NDArray[Any]]:
-        """Two records for each pair of points: of the largest norm, parallel and antiparallel to the first point; or
-        random, and its mirror image. Labels are at either end of their range."""
+        """Returns two records for each pair of points: of the largest norm, parallel and antiparallel to the first
+        point; or random, and its mirror image. Labels are at either end of their range."""
         objective, generator = self.objective, self.generator
         features = generator.standard_normal((2 * PAIRS, objective.width))
         features *= 10 * objective.feature_norm  # the engine is to clip them
@@ -127,7 +127,8 @@ class _Samples:
         return objective.rows(features, self.draw_labels(2 * PAIRS))
 
     def _choose_direction(self, number: int) -> Floats:
-        """The direction in which a point's predictor grows, or that of a class against another's; of length 1."""
+        """Returns the direction in which a point's predictor grows, or that of a class against another's; of length
+        1."""
         weights = np.atleast_2d(self.points[number])[:, : self.objective.width]
         along = weights[0] if len(weights) == 1 else weights[0] - weights[1]
         if not along.any():  # at a corner, between two classes that are alike
@@ -135,7 +136,7 @@ class _Samples:
         return np.asarray(along / float(np.linalg.norm(along)))
 
     def draw_labels(self, count: int) -> Floats:
-        """Classes; or numbers far outside their range, which the engine is to clip."""
+        """Draws classes; or numbers far outside their range, which the engine is to clip."""
         loss = self.objective.loss
         if isinstance(loss, Softmax):
             return self.generator.integers(loss.classes, size=count).astype(np.float64)
@@ -203,8 +204,8 @@ def _check_contraction(samples: _Samples, stages: tuple[Stage, ...], contraction
 
 
 def _check_projection(samples: _Samples, largest_norm: float, diameter: float) -> Check:
-    """A point inside stays. A point outside goes to the nearest one: no point of the set is at an acute angle to the
-    move."""
+    """Checks that a point inside stays, and that a point outside goes to the nearest one: no point of the set is at an
+    acute angle to the move."""
     objective, norms, wrong, turned = samples.objective, [], 0.0, 0.0
     scale = largest_norm**2
     for inside in samples.points:
@@ -235,7 +236,7 @@ def _check_projection(samples: _Samples, largest_norm: float, diameter: float) -
 
 
 def _check_batch_gradient(samples: _Samples, batch: int, smoothness: float, backend: Backend, steepest: float) -> Check:
-    """Two steps of the engine itself, without noise, compared with difference quotients of the losses. The second batch
+    """Compares two steps of the engine itself, without noise, with difference quotients of the losses. The second batch
     is short if batches have several records."""
     objective = samples.objective
     within, count = objective.within, int(np.prod(objective.shape))
@@ -274,7 +275,7 @@ def _check_batch_gradient(samples: _Samples, batch: int, smoothness: float, back
 
 
 def _check_noise_scale(objective: Objective, family: str, stages: tuple[Stage, ...]) -> Check:
-    """The engine's noise has the planned distribution, scale and symmetry."""
+    """Checks that the engine's noise has the planned distribution, scale and symmetry."""
     distribution, parameters = Distribution(family), int(np.prod(objective.shape))
     scales = sorted({stage.noise_scale for stage in stages})
     chosen = [scales[i] for i in sorted({round(j) for j in np.linspace(0, len(scales) - 1, SCALES)})]
@@ -293,7 +294,7 @@ def _check_noise_scale(objective: Objective, family: str, stages: tuple[Stage, .
 
 @final
 class _SyntheticRecords:
-    """Synthetic records."""
+    """A source of synthetic records."""
 
     def __init__(self, features: Floats, labels: Floats) -> None:
         self.features, self.labels = features.astype(np.float32), labels

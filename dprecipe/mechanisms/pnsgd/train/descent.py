@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 NUMBERS = 1 << 17
-"""Numbers in a block of noise, and of features: 1 MiB each."""
+"""Number of values in a block of noise, and of features: 1 MiB each."""
 
 
 class DescentRecords(Protocol):
@@ -50,7 +50,7 @@ class DescentRecords(Protocol):
 
 
 def shape_of(loss: Loss, columns: int) -> tuple[int, ...]:
-    """Of the parameters of a loss on so many features, the bias among them."""
+    """Returns the shape of the parameters of a loss on this number of features, the bias among them."""
     return (loss.classes, columns) if isinstance(loss, Softmax) else (columns,)
 
 
@@ -61,9 +61,9 @@ class Objective:
 
     loss: Loss
     width: int
-    """Features read from a record; 0 for a location."""
+    """Number of features read from a record; 0 for a location."""
     bias: bool
-    """Whether there is a constant feature of 1; for a location, the only feature."""
+    """True if there is a constant feature of 1; for a location, the only feature."""
     feature_norm: float
     """R: largest L2 norm of a record's features, without the bias."""
     l2: float
@@ -71,7 +71,7 @@ class Objective:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the parameters."""
+        """Shape of the parameters."""
         return shape_of(self.loss, self.columns)
 
     @property
@@ -79,7 +79,8 @@ class Objective:
         return self.width + self.bias
 
     def rows(self, features: NDArray[Any], labels: NDArray[Any]) -> tuple[Floats, NDArray[Any]]:
-        """Features (B, …) and labels (B,) as a step takes them: bounded rows (B, D), the bias last, and targets (B,).
+        """Returns features (B, …) and labels (B,) as a step takes them: bounded rows (B, D), the bias last, and targets
+        (B,).
 
         A row with a feature that is not finite becomes zero, as in `dprecipe.data.preprocess.clip_features`.
         """
@@ -97,23 +98,23 @@ class Objective:
         return x_BD, self.loss.targets(labels)
 
     def gradient(self, w: Any, x_BD: Any, y_B: Any, xp: Any = np) -> Any:
-        """The sum of the records' gradients, in the shape of w, without the regulariser."""
+        """Returns the sum of the records' gradients, in the shape of w, without the regulariser."""
         if w.ndim == 1:
             return self.loss.slope(x_BD @ w, y_B, xp) @ x_BD
         return self.loss.slope(x_BD @ w.T, y_B, xp).T @ x_BD
 
     def project(self, w: Floats) -> None:
-        """Move w, in place, to the nearest point of the set."""
+        """Moves w, in place, to the nearest point of the set."""
         self.within.project(w)
 
     def start(self) -> Floats:
-        """Where every run begins: the point of the set that is nearest to zero, which is public."""
+        """Returns the start of every run: the point of the set that is nearest to zero, which is public."""
         w = np.zeros(self.shape)
         self.project(w)
         return w
 
     def mean_loss(self, w: Floats, records: DescentRecords) -> float:
-        """The mean loss over all records, with the regulariser."""
+        """Returns the mean loss over all records, with the regulariser."""
         total, size = 0.0, max(1, NUMBERS // self.columns)
         for start in range(0, len(records), size):
             x_BD, y_B = self.rows(*records.batch(slice(start, start + size)))
@@ -128,9 +129,9 @@ class State:
 
     iterate: Floats
     step: int
-    """Steps made."""
+    """Number of steps made."""
     stop: int
-    """Steps in total; drawn in advance if the stop is random."""
+    """Number of steps in total; drawn in advance if the stop is random."""
     order: Indices | None
     """Indices of the records in the order of every pass; None: the order of the file."""
 
@@ -140,7 +141,8 @@ class State:
 
     @staticmethod
     def fresh(start: Floats, size: int, steps: int, secrets: Secrets, *, permuted: bool, random_stop: bool) -> State:
-        """The start of a run on `size` records: at `start`, with the order and the length drawn if they are random."""
+        """Returns the state at the start of a run on `size` records: at `start`, with the order and the length drawn if
+        they are random."""
         order = None
         if permuted:
             # 64 random bits a record: two are equal with probability size² / 2^65.
@@ -158,20 +160,21 @@ class Noise:
         self._secrets = secrets
         self._parameters = parameters
         self.block = max(1, NUMBERS // parameters)
-        """Steps in a block."""
+        """Number of steps in a block."""
         self._number = -1
         self._block_TP = np.empty((0, parameters))
 
     def count_remaining(self, step: int) -> int:
-        """Steps from this one to the end of its block."""
+        """Counts the steps from this one to the end of its block."""
         return self.block - step % self.block
 
     def scaled(self, step: int, count: int, stage: Stage) -> Floats:
-        """(count, P): noise, times the learning rate and negated, of this step and the next ones of its block."""
+        """Returns the noise of this step and the next ones of its block, (count, P), times the learning rate and
+        negated."""
         return self.of(step, count) * -(stage.learning_rate * stage.noise_scale)
 
     def of(self, step: int, count: int) -> Floats:
-        """(count, P): the draws of this step and the next ones of its block."""
+        """Returns the draws of this step and the next ones of its block, (count, P)."""
         number, row = divmod(step, self.block)
         if number != self._number:
             stream = self._secrets.stream("noise", number)
@@ -183,22 +186,22 @@ class Noise:
 
 
 class Backend(Protocol):
-    """Makes the steps."""
+    """The implementation of the steps."""
 
     def place(self, w: Floats) -> None:
-        """Take the parameters."""
+        """Takes the parameters."""
 
     def gradient(self, x_BD: Floats, y_B: NDArray[Any]) -> Any:
-        """`Objective.gradient` at the current parameters."""
+        """Returns `Objective.gradient` at the current parameters."""
 
     def step(self, gradient: Any, shrink: float, noise_P: Floats) -> None:
-        """w <- Proj(shrink w + gradient + noise); may overwrite the gradient."""
+        """Sets w <- Proj(shrink w + gradient + noise); may overwrite the gradient."""
 
     def steps(self, x_TBD: Floats, y_TB: NDArray[Any], factor: float, shrink: float, noise_TP: Floats) -> None:
-        """One step for each row of noise, on full batches of B records, with gradients times `factor`."""
+        """Makes one step for each row of noise, on full batches of B records, with gradients times `factor`."""
 
     def fetch(self) -> Floats:
-        """The current parameters."""
+        """Returns the current parameters."""
 
 
 @final
@@ -247,7 +250,7 @@ class CpuBackend:
         shrink: float,
         noise_TD: Floats,
     ) -> None:
-        """Steps on batches of one record. In place: the iterate is contiguous and float64, as BLAS needs it."""
+        """Makes steps on batches of one record. In place: the iterate is contiguous and float64, as BLAS needs it."""
         objective, w = self._objective, self._w
         ddot, daxpy, dscal = self._blas.ddot, self._blas.daxpy, self._blas.dscal
         around_zero = isinstance(objective.within, Ball) and objective.within.centre is None
@@ -281,7 +284,7 @@ class Descent:
         state: State,
         backend: Backend | None = None,
     ) -> None:
-        """`backend`: the CPU if left out."""
+        """Takes the CPU if `backend` is left out."""
         self._objective = objective
         self._stages = tuple(stages)
         self._ends = np.cumsum([stage.steps for stage in stages]).tolist()
@@ -295,12 +298,12 @@ class Descent:
 
     @property
     def step(self) -> int:
-        """Steps that are made."""
+        """Number of steps made."""
         return self._state.step
 
     @property
     def pass_ended(self) -> bool:
-        """Whether the latest step was the last of a pass."""
+        """True if the latest step was the last of a pass."""
         return self.step > 0 and self.step % self._batches == 0
 
     @property
@@ -310,7 +313,7 @@ class Descent:
         return self._state
 
     def advance(self, max_steps: int | None = None) -> None:
-        """Make some steps of one pass, one stage and one block, at most `max_steps`."""
+        """Makes some steps of one pass, one stage and one block, at most `max_steps`."""
         step, objective = self._state.step, self._objective
         number = int(np.searchsorted(self._ends, step, side="right"))
         stage, batch = self._stages[number], step % self._batches
@@ -342,7 +345,7 @@ class Descent:
         return self._objective.rows(*self._records.batch(slice(first, end) if order is None else order[first:end]))
 
     def _gradient(self, first: int, end: int) -> Any:
-        """The gradient of a batch that is short or too large for a block, summed part by part."""
+        """Returns the gradient of a batch that is short or too large for a block, summed part by part."""
         part = max(1, NUMBERS // self._objective.columns)
         total: Any = 0.0
         for start in range(first, end, part):

@@ -62,7 +62,7 @@ class DeviceBackend:
         self._project(self._w)
 
     def _project(self, w: Tensor) -> None:
-        """`Objective.project`, in torch."""
+        """Does what `Objective.project` does, in torch."""
         within = self._objective.within
         match within:
             case Ball(centre=None):

@@ -43,7 +43,7 @@ class EncryptedState:
         self._plan = plan_digest
 
     def save(self, state: State, ledger_head: str) -> None:
-        """Replace the file with one of this state.
+        """Replaces the file with one of this state.
 
         Raises:
             RunFailed: writing failed; the file is unchanged.
@@ -59,7 +59,7 @@ class EncryptedState:
             ) from None
 
     def load(self, before: Ledger | None) -> State | None:
-        """The state of a run whose ledger is `before`; None: there is no file.
+        """Returns the state of a run whose ledger is `before`; None: there is no file.
 
         Raises:
             RunFailed: the file is damaged, belongs to another ledger or plan, or its key is missing or wrong.
@@ -94,7 +94,7 @@ class EncryptedState:
         return b"\n".join((MAGIC, self._plan.encode(), head))
 
     def _read_or_create_key(self) -> bytes:
-        """The key on disk; created if there is none."""
+        """Returns the key on disk; creates it if there is none."""
         if not os.path.lexists(self._key):
             durable.replace_file(self._key, secrets.token_bytes(KEY_BYTES))
         key = durable.read_bytes(self._key)

@@ -149,12 +149,12 @@ ScalarLoss = Logistic | SmoothHinge | Squared | Huber
 """Losses of a predictor that is one number: z is (B,)."""
 
 Loss = ScalarLoss | Softmax
-"""Each has `targets`: y, (B,), from labels of any value; `value`: the loss of each record, (B,); `slope`: the
-derivative in z, in the shape of z; and, if it is a `ScalarLoss`, `scalar_slope`: the same without arrays."""
+"""The losses. Each has `targets`: y, (B,), from labels of any value; `value`: the loss of each record, (B,); `slope`:
+the derivative in z, in the shape of z; and, if it is a `ScalarLoss`, `scalar_slope`: the same without arrays."""
 
 
 def choose_loss(model: Model, classes: int) -> Loss:
-    """The loss of a convex model.
+    """Returns the loss of a convex model.
 
     Raises:
         ValueError: the model is not convex. (The accounting refuses such plans.)

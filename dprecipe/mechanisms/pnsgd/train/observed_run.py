@@ -1,9 +1,9 @@
-"""The real attempt of a run, on a few synthetic records in a folder that is thrown away, with somebody who watches.
+"""A real run on a few synthetic records, in a folder that is thrown away, under observation.
 
-What is watched stands between the descent and its backend: which records and which noise each step is given, where the
-iterate is afterwards, and what the files of the run hold at that moment. The attempt is the runner's own, with its
-ledger, its encrypted state and its own secret randomness: it is broken off once in the middle of a step, as a crash
-would do it, and resumed. Nothing is read, nothing is spent.
+The observer stands between the descent and its backend. It sees the records and the noise of each step, the iterate
+afterwards, and the content of the run's files at that moment. The run is the runner's own, with its ledger, its
+encrypted state and its own secret randomness. It is interrupted once in the middle of a step, as by a crash, and
+resumed. No private record is read and nothing is spent.
 
 Axes: N records, D features with the bias, P parameters, T steps.
 """
@@ -35,50 +35,50 @@ from dprecipe.training.run.runner import Start
 
 BATCH = 3
 SIZE = 8
-"""Records: the last batch of a pass is short."""
+"""Number of records: the last batch of a pass is short."""
 NOISES = 60_000
-"""Numbers of noise, about, that a run draws: with them an error of its scale of 2 % is seen."""
+"""Approximate number of noise values that a run draws: enough to see an error of 2 % in their scale."""
 MAX_STEPS, MAX_STAGES = 3_000, 4
 SCANNED = 60
-"""Blocks of steps after which the files are read."""
+"""Number of blocks of steps after which the files are read."""
 RECENT = 3
-"""Iterates that are looked for after each block."""
+"""Number of iterates that are looked for after each block."""
 CHECKPOINT_SECONDS = 0.05
 ENDLESS = 1e9
 
 
 class Crash(Exception):
-    """The observer breaks the attempt off."""
+    """The observer's interruption of an attempt."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SeenStep:
-    """What one step was given."""
+    """The input of one step."""
 
     number: int
     records: tuple[int, ...]
-    """By their numbers; -1: a row that is none of the records."""
+    """Numbers of the records; -1: a row that is none of the records."""
     noise: Floats
-    """(P,): as the backend adds it."""
+    """The noise as the backend adds it, (P,)."""
 
 
 @final
 @dataclass(slots=True, eq=False)
 class SeenAttempt:
-    """What was seen of one attempt."""
+    """The record of one attempt."""
 
     start: Floats
     first: int
     """The number of its first step."""
     reached: list[int]
-    """After how many steps earlier attempts were where it begins."""
+    """Numbers of steps after which earlier attempts were where this one begins."""
     steps: list[SeenStep] = field(default_factory=list)
     iterates: dict[int, Floats] = field(default_factory=dict)
-    """By the number of steps made."""
+    """The iterates, by the number of steps made."""
 
     def shift(self, first: int) -> None:
-        """Its first step had this number."""
+        """Renumbers the steps: the first of the attempt had this number."""
         by = first - self.first
         self.first = first
         self.steps = [replace(step, number=step.number + by) for step in self.steps]
@@ -88,19 +88,19 @@ class SeenAttempt:
 @final
 @dataclass(slots=True, eq=False)
 class SeenRun:
-    """What was seen of a run: each attempt, its ledger and its files."""
+    """The record of a run: each attempt, its ledger and its files."""
 
     plan: Plan
     """The plan of this run: that of the recipe with few records and steps."""
     records: Records
     attempts: list[SeenAttempt] = field(default_factory=list)
     unpaid: int = 0
-    """Attempts whose first noise met a ledger that did not hold the event."""
+    """Number of attempts whose first noise met a ledger that did not hold the event."""
     wrong_charges: int = 0
     held: int = 0
-    """How often a file held an iterate other than the last, or the loss at one."""
+    """Number of times that a file held an iterate other than the last, or the loss at one."""
     compared: int = 0
-    """Files times iterates that were looked for."""
+    """Number of searches for an iterate in a file."""
     files: set[str] = field(default_factory=set)
 
     @property
@@ -115,8 +115,8 @@ class SeenRun:
 
 
 def shorten(plan: Plan, size: int = SIZE, batch: int = BATCH) -> Plan:
-    """The plan with few records, small batches and some steps of a few of its stages; charged to no account. Its
-    constants, learning rates and noise scales are the plan's own."""
+    """Returns the plan with few records, small batches and some steps of a few of its stages; charged to no account.
+    Its constants, learning rates and noise scales are the plan's own."""
     own = plan.as_plan_of(PnsgdPlan)
     numbers = sorted({round(at) for at in np.linspace(0, len(own.stages) - 1, MAX_STAGES)})
     batches = -(-size // batch)
@@ -144,7 +144,8 @@ def shorten(plan: Plan, size: int = SIZE, batch: int = BATCH) -> Plan:
 
 
 def make_records(objective: Objective, shape: tuple[int, ...], size: int, seed: int = 0) -> Records:
-    """Records that all differ, also as a step sees them: one is too long, and one target is beyond its range."""
+    """Returns records that all differ, also as a step sees them: one is too long, and one target is beyond its
+    range."""
     generator = np.random.default_rng(seed)
     features = generator.standard_normal((size, *shape)).astype(np.float32)
     lengths = objective.feature_norm * np.linspace(0.05, 0.95, size)
@@ -161,7 +162,7 @@ def make_records(objective: Objective, shape: tuple[int, ...], size: int, seed: 
 
 
 def observe_run(plan: Plan, seed: int = 0, show: Callable[[], None] = lambda: None) -> SeenRun:
-    """Run the shortened plan twice: an attempt that a crash ends, and the one that resumes it. `show` is called between
+    """Runs the shortened plan twice: an attempt that a crash ends, and one that resumes it. `show` is called between
     blocks of steps.
 
     Raises:
@@ -196,7 +197,7 @@ def observe_run(plan: Plan, seed: int = 0, show: Callable[[], None] = lambda: No
 
 @dataclass(frozen=True, slots=True)
 class WatchedProgram(PnsgdProgram):
-    """The program, whose backend is watched."""
+    """The program, with a watched backend."""
 
     observer: _Observer
 
@@ -206,7 +207,7 @@ class WatchedProgram(PnsgdProgram):
 
 @final
 class WatchedBackend:
-    """A backend, and what it was given."""
+    """A backend that reports its inputs."""
 
     def __init__(self, inner: Backend, observer: _Observer) -> None:
         self._inner = inner
@@ -240,7 +241,7 @@ class WatchedBackend:
 
 @final
 class _Observer:
-    """Writes down what an attempt does, and looks into its files."""
+    """Records what an attempt does, and looks into its files."""
 
     def __init__(
         self, seen: SeenRun, folder: RunFolder, objective: Objective, crash: int | None, show: Callable[[], None]
@@ -257,7 +258,7 @@ class _Observer:
         self._scans = 0
 
     def begin(self, w: Floats) -> None:
-        """An attempt begins where the run starts, or where an earlier attempt has been."""
+        """Begins an attempt where the run starts, or where an earlier attempt has been."""
         earlier = [attempt.iterates for attempt in self._seen.attempts]
         reached = [at for iterates in earlier for at, iterate in iterates.items() if np.array_equal(iterate, w)]
         if np.array_equal(self._objective.start(), w):
@@ -283,7 +284,7 @@ class _Observer:
         attempt.iterates[done] = w
 
     def scan(self, *, everything: bool = False) -> None:
-        """Look for the last few iterates, or for all, but for the one that is made public, in every file that has
+        """Looks for the last few iterates, or for all, except the one that is made public, in every file that has
         changed."""
         if not everything and self._scans >= SCANNED:
             return
@@ -310,10 +311,13 @@ class _Observer:
                 )
 
     def _traces(self, w: Floats) -> Iterator[tuple[bytes, bool]]:
-        """How a file could hold an iterate: the bytes of a coordinate, or of two of them in single precision, or its
-        digits; or the loss at it. And whether it is coarse: of so few digits that the plan may have them, too."""
+        """Yields the forms that an iterate can have in a file: the bytes of a coordinate, or of two of them in single
+        precision, or its digits; or the loss at it. Each has a flag that is True for digits so few that the plan may
+        have them, too."""
         flat = w.reshape(-1)
-        telling = np.abs(flat) * (flat != np.round(flat, 3))  # not one that the set's boundary gives to many iterates
+        telling = np.abs(flat) * (
+            flat != np.round(flat, 3)
+        )  # without values that the set's boundary gives to many iterates
         place = int(telling.argmax())
         numbers = [self._objective.mean_loss(w, self._seen.records)]
         if telling[place]:

@@ -1,4 +1,5 @@
-"""The steps of a descent once more, from their definition: for audits alone. Nothing of the engine is called.
+"""A second implementation of the steps of a descent, from their definition, for audits alone. It calls nothing of the
+engine.
 
 w <- nearest point of the set to w - η [sum of the batch's gradients / batch size + λ w] + noise, gradients by automatic
 differentiation of the losses as the literature writes them, in double precision.
@@ -43,7 +44,7 @@ class ReferenceSteps:
     def step(
         self, w: Floats, features: NDArray[Any], labels: NDArray[Any], divisor: int, rate: float, noise: Floats
     ) -> Floats:
-        """The iterate after one step on these records; `noise` as it is added to the iterate."""
+        """Returns the iterate after one step on these records; `noise` as it is added to the iterate."""
         own = self.plan.as_plan_of(PnsgdPlan)
         weights = torch.from_numpy(w.copy()).requires_grad_()
         x_BD = torch.from_numpy(self._rows(features, len(labels)))
@@ -53,7 +54,7 @@ class ReferenceSteps:
         return self.project(w - rate * gradient.numpy() + noise.reshape(w.shape))
 
     def project(self, w: Floats) -> Floats:
-        """The nearest point of the plan's set."""
+        """Returns the nearest point of the plan's set."""
         constraint, flat = self.plan.as_plan_of(PnsgdPlan).constraint, w.reshape(-1)
         match constraint:
             case BallConstraint():
@@ -70,7 +71,7 @@ class ReferenceSteps:
         return np.asarray(nearest.reshape(w.shape))
 
     def _rows(self, features: NDArray[Any], count: int) -> Floats:
-        """The records as the loss sees them: no longer than the plan says, the bias last."""
+        """Returns the records as the loss sees them: no longer than the plan says, the bias last."""
         own = self.plan.as_plan_of(PnsgdPlan)
         if isinstance(self.plan.model, Location):
             return np.ones((count, 1))
@@ -80,7 +81,7 @@ class ReferenceSteps:
         return np.hstack([x_BD, np.ones((count, 1))]) if own.bias else x_BD
 
     def _losses(self, z: Tensor, labels: NDArray[Any]) -> Tensor:
-        """The loss of each record, of its predictors z: (B,), or (B, classes)."""
+        """Returns the loss of each record, of its predictors z: (B,), or (B, classes)."""
         signs = torch.from_numpy(np.where(labels > 0, 1.0, -1.0))
         numbers = torch.from_numpy(np.clip(labels.astype(np.float64), -1, 1))
         match self.plan.model:
@@ -102,7 +103,7 @@ class ReferenceSteps:
 
 
 def _project_simplex(w: Floats, total: float) -> Floats:
-    """max(w - θ, 0), with θ by bisection such that they add up."""
+    """Returns max(w - θ, 0), with θ by bisection such that the coordinates add up to `total`."""
     low, high = float(w.min()) - total, float(w.max())
     for _ in range(200):
         middle = (low + high) / 2

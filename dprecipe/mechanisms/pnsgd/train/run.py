@@ -72,13 +72,13 @@ from dprecipe.training.run.spend_once import check_affordable, is_settled, spend
 
 REHEARSED_SECONDS = 1.0
 MIN_GPU_OPERATIONS = 1 << 20
-"""Products in a step from which `device: auto` uses an accelerator, if there is one: its ten or so launches for a step
-take as long as this many products on a CPU."""
+"""Number of products in a step from which `device: auto` uses an accelerator, if there is one: its ten or so launches
+for a step take as long as this many products on a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class PnsgdProgram:
-    """What a run needs besides the ledger."""
+    """The objective, the records and the device of a run: everything but the ledger."""
 
     objective: Objective
     stages: tuple[Stage, ...]
@@ -87,16 +87,17 @@ class PnsgdProgram:
     provenance: RunProvenance
 
     def with_constants(self, constants: Sequence[StageConstants]) -> PnsgdProgram:
-        """The same program on its records as they are after the paid steps that have released these constants."""
+        """Returns the same program on its records as they are after the paid steps that have released these
+        constants."""
         return replace(self, sets=self.sets.with_constants(constants))
 
     def backend(self) -> Backend:
-        """A new backend for the steps."""
+        """Returns a new backend for the steps."""
         return _backend(self.objective, self.provenance.device)
 
 
 def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PnsgdProgram:
-    """Probe the engine on synthetic records, and only then read the plan's records, or take those that were given.
+    """Probes the engine on synthetic records, and only then reads the plan's records, or takes those that were given.
 
     Raises:
         DataFault: the data is not what the recipe declares.
@@ -121,7 +122,7 @@ def _build_program(plan: Plan, records: Callable[[], Sets]) -> PnsgdProgram:
 
 
 def assemble_program(plan: Plan) -> PnsgdProgram:
-    """The program of a plan on synthetic records, before any check."""
+    """Returns the program of a plan on synthetic records, before any check."""
     objective = build_objective(plan)
     provenance = RunProvenance((), _device(plan, objective))
     own, data_facts = plan.as_plan_of(PnsgdPlan), describe_data(plan.data)
@@ -129,7 +130,7 @@ def assemble_program(plan: Plan) -> PnsgdProgram:
 
 
 def build_objective(plan: Plan) -> Objective:
-    """The plan's objective."""
+    """Returns the plan's objective."""
     own, data_facts = plan.as_plan_of(PnsgdPlan), describe_data(plan.data)
     location, loss = isinstance(plan.model, Location), choose_loss(plan.model, data_facts.outputs)
     width, bias = 0 if location else data_facts.width, location or own.bias
@@ -159,11 +160,11 @@ class PnsgdRunner(Runner[PnsgdProgram]):
     """The runner of projected noisy SGD."""
 
     def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> PnsgdProgram:
-        """See the function `prepare`."""
+        """Prepares a run: see the function `prepare`."""
         return prepare(plan, root, inputs)
 
     def attempt(self, plan: Plan, folder: RunFolder, program: PnsgdProgram, start: Start) -> Run:
-        """Continue the folder's run, or start it; if it has ended, only publish."""
+        """Continues the folder's run, or starts it; if it has ended, only publishes."""
         checkpoints = folder.private / "checkpoints"
         state_file = EncryptedState(checkpoints / "last.encrypted", folder.private / "checkpoint.key", plan.digest)
         event = plan.as_plan_of(PnsgdPlan).event
@@ -209,7 +210,7 @@ class PnsgdRunner(Runner[PnsgdProgram]):
         return done
 
     def rehearse(self, plan: Plan) -> Rehearsal:
-        """Steps on synthetic records, for about a second."""
+        """Makes steps on synthetic records, for about a second."""
         program = _build_program(plan, lambda: Sets(Synthetic(plan)))
         objective, secrets, planned = program.objective, Secrets(), plan.as_plan_of(PnsgdPlan).descent
         state = State(objective.start(), 0, plan.length.steps, None)
@@ -225,7 +226,7 @@ class PnsgdRunner(Runner[PnsgdProgram]):
         return Rehearsal(done, seconds * plan.length.steps, program.provenance.checks)
 
     def audit(self, plan: Plan, request: AuditRequest) -> AuditEvidence:
-        """See `audit.audit`."""
+        """Audits the program: see `audit.audit`."""
         from dprecipe.mechanisms.pnsgd.train.audit import audit
 
         return audit(plan, request)
@@ -244,7 +245,7 @@ def _descend(
     folder: RunFolder,
     stopped: threading.Event,
 ) -> State:
-    """Make the remaining steps, or those before an interruption. The final state is saved before this returns.
+    """Makes the remaining steps, or those before an interruption. The final state is saved before this returns.
 
     The event must be reserved.
     """
@@ -282,7 +283,7 @@ def _descend(
 
 
 def build_weights(plan: Plan, data_facts: DataFacts, iterate: Floats) -> dict[str, Tensor]:
-    """The state of the plan's module, in single precision.
+    """Returns the state of the plan's module, in single precision.
 
     If a classifier of two classes has one predictor, its module's outputs are 0 and that predictor.
     """
@@ -310,7 +311,7 @@ def _module(plan: Plan, data_facts: DataFacts) -> nn.Module:
 def _score(
     plan: Plan, folder: RunFolder, program: PnsgdProgram, test: RecordSource, weights: dict[str, Tensor], step: int
 ) -> Score:
-    """The score of the released model, after the ledger was closed."""
+    """Returns the score of the released model, after the ledger was closed."""
     module, cpu = _module(plan, program.facts), torch.device("cpu")
     held_out = HeldOut(module, test, cpu, plan.runtime.physical_batch_size, program.facts.target)
     score = held_out.score(weights, full=True)

@@ -32,11 +32,11 @@ class Ball:
 
     @property
     def max_norm(self) -> float:
-        """The largest distance from the centre."""
+        """Largest distance from the centre."""
         return self.radius * (1 - ROUNDING)
 
     def project(self, w: Floats) -> None:
-        """Move w, in place, to the nearest point of the set."""
+        """Moves w, in place, to the nearest point of the set."""
         if self.centre is not None:
             w -= self.centre
         square = np.vdot(w, w)
@@ -46,20 +46,20 @@ class Ball:
             w += self.centre
 
     def middle(self, shape: tuple[int, ...]) -> Floats:
-        """A point deep inside the set."""
+        """Returns a point deep inside the set."""
         return np.zeros(shape) if self.centre is None else self.centre.reshape(shape).copy()
 
     def place(self, direction: Floats, size: float) -> Floats:
-        """A point of the set in this direction from its middle; for size 1, on the boundary."""
+        """Returns a point of the set in this direction from its middle; for size 1, on the boundary."""
         reach = direction * (size * self.radius / np.linalg.norm(direction))
         return np.asarray(reach + self.middle(direction.shape))
 
     def distance_to_boundary(self, count: int) -> float:
-        """How far the middle of `count` parameters is from the boundary, within the set's own plane."""
+        """Returns the distance of the middle of `count` parameters from the boundary, within the set's own plane."""
         return self.radius
 
     def oppose(self, w: Floats) -> Floats:
-        """The point of the set that is farthest from a point of the boundary."""
+        """Returns the point of the set that is farthest from a point of the boundary."""
         return np.asarray(2 * self.middle(w.shape) - w)
 
 
@@ -72,26 +72,26 @@ class Box:
     high: float | Floats
 
     def project(self, w: Floats) -> None:
-        """Move w, in place, to the nearest point of the set."""
+        """Moves w, in place, to the nearest point of the set."""
         np.clip(w, self.low, self.high, out=w)
 
     def middle(self, shape: tuple[int, ...]) -> Floats:
-        """A point deep inside the set."""
+        """Returns a point deep inside the set."""
         return np.zeros(shape) + (np.asarray(self.low) / 2 + np.asarray(self.high) / 2)
 
     def place(self, direction: Floats, size: float) -> Floats:
-        """A point of the set in this direction from its middle; for size 1, a corner."""
+        """Returns a point of the set in this direction from its middle; for size 1, a corner."""
         if size == 1:
             return np.where(direction > 0, self.high, self.low) + np.zeros(direction.shape)
         inner = direction / float(np.abs(direction).max()) * size
         return np.asarray(self.middle(direction.shape) + inner * (np.asarray(self.high) - self.low) / 2)
 
     def distance_to_boundary(self, count: int) -> float:
-        """How far the middle is from the boundary."""
+        """Returns the distance of the middle from the boundary."""
         return float(np.min(np.asarray(self.high) - self.low)) / 2
 
     def oppose(self, w: Floats) -> Floats:
-        """The point of the set that is farthest from a corner."""
+        """Returns the point of the set that is farthest from a corner."""
         return np.asarray(np.asarray(self.low) + self.high - w)
 
 
@@ -103,28 +103,29 @@ class Simplex:
     total: float
 
     def project(self, w: Floats) -> None:
-        """Move w, in place, to the nearest point of the set: max(w - θ, 0), with θ such that they add up."""
+        """Moves w, in place, to the nearest point of the set: max(w - θ, 0), with θ such that they add up."""
         falling = np.sort(w, axis=None)[::-1]
         excess = np.cumsum(falling) - self.total
         count = int(np.count_nonzero(falling * np.arange(1, falling.size + 1) > excess))
         np.maximum(w - excess[count - 1] / count, 0.0, out=w)
 
     def middle(self, shape: tuple[int, ...]) -> Floats:
-        """A point deep inside the set."""
+        """Returns a point deep inside the set."""
         return np.full(shape, self.total / max(1, int(np.prod(shape))))
 
     def place(self, direction: Floats, size: float) -> Floats:
-        """A point of the set between its middle and the vertex of the largest coordinate; for size 1, the vertex."""
+        """Returns a point of the set between its middle and the vertex of the largest coordinate; for size 1, the
+        vertex."""
         vertex = np.zeros(direction.size)
         vertex[int(np.abs(direction).argmax())] = self.total
         return np.asarray(size * vertex.reshape(direction.shape) + (1 - size) * self.middle(direction.shape))
 
     def distance_to_boundary(self, count: int) -> float:
-        """How far the middle of `count` parameters is from having a zero."""
+        """Returns the distance of the middle of `count` parameters from the nearest point with a zero."""
         return self.total / count
 
     def oppose(self, w: Floats) -> Floats:
-        """Another vertex."""
+        """Returns another vertex."""
         return np.roll(w.reshape(-1), 1).reshape(w.shape)
 
 
@@ -132,7 +133,8 @@ ConvexSet = Ball | Box | Simplex
 
 
 def set_of(constraint: Constraint, shape: tuple[int, ...]) -> ConvexSet:
-    """The set of a recipe, for parameters of this shape: lists give the parameters in their order, outputs first."""
+    """Returns the set of a recipe, for parameters of this shape: lists give the parameters in their order, outputs
+    first."""
     match constraint:
         case BallConstraint(radius=radius, centre=None | 0.0):
             return Ball(radius)

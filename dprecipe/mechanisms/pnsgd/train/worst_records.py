@@ -1,5 +1,5 @@
-"""Search for the records and points that a declared constant suits least: the longest gradient of a record, two records
-whose gradients are farthest apart, the steepest and the flattest change of a gradient.
+"""Searches for the records and points that a declared constant suits least: the longest gradient of a record, two
+records whose gradients are farthest apart, the steepest and the flattest change of a gradient.
 
 All gradients are those of `descent.Objective`, which the steps use. A linear predictor sees a record by its product
 with the parameters, so that the worst cases lie in a plane: records go round it in small angles, at points of the set
@@ -23,16 +23,16 @@ from dprecipe.mechanisms.pnsgd.train.descent import Floats, Objective
 from dprecipe.mechanisms.pnsgd.train.losses import Softmax
 
 ANGLES = 192
-"""Records on a circle: a worst case between two of them is missed by less than a thousandth."""
+"""Number of records on a circle: a worst case between two of them is missed by less than a thousandth."""
 PLANES = 2
 POINTS = 400
-"""Of a segment of the set, along which a gradient's change is measured."""
+"""Number of points on a segment of the set, along which a gradient's change is measured."""
 SIZES = (1.0, 0.85, 0.6, 0.3, 0.1, 0.0)
-"""How far out from the middle of the set gradients are taken; 1 is its boundary."""
+"""Distances from the middle of the set at which gradients are taken; 1 is its boundary."""
 LARGE = 1e300
-"""The flattest slope where none was found."""
+"""Substitute for the flattest slope where none was found."""
 OUTSIDE = 10.0
-"""Features are this much too long: the engine is to clip them."""
+"""Factor by which features are too long: the engine is to clip them."""
 
 
 @final
@@ -50,12 +50,12 @@ class WorstPair:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class WorstCases:
-    """What a search found."""
+    """The results of a search."""
 
     norm: float
-    """Of a record's gradient."""
+    """Largest norm of a record's gradient."""
     pair: WorstPair
-    """Two records, each of which may take the other's place."""
+    """Two records, each of which may replace the other."""
     single: WorstPair
     """The record of the longest gradient, and any other."""
     steepest: float
@@ -69,7 +69,7 @@ class WorstCases:
 
 
 def find_worst_cases(objective: Objective, seed: int = 0) -> WorstCases:
-    """The worst records and points that are found in about a second."""
+    """Finds the worst records and points that can be found in about a second."""
     generator = np.random.default_rng(seed)
     pairs = list(_search_gradients(objective, generator))
     pair = max((pair for pair, _ in pairs), key=lambda found: found.distance)
@@ -80,20 +80,20 @@ def find_worst_cases(objective: Objective, seed: int = 0) -> WorstCases:
 
 
 def list_labels(objective: Objective) -> list[float]:
-    """Labels as a source may give them: two classes; or numbers far outside their range, which the engine is to
+    """Lists labels as a source may give them: two classes; or numbers far outside their range, which the engine is to
     clip."""
     return [0.0, 1.0] if isinstance(objective.loss, Softmax) else [-9.0, 9.0]
 
 
 def take_gradients(objective: Objective, w: Floats, features: NDArray[Any], labels: Floats) -> Floats:
-    """The gradient of each record, (N, parameters), without the regulariser."""
+    """Returns the gradient of each record, (N, parameters), without the regulariser."""
     x_ND, y_N = objective.rows(features, labels)
     rows = range(len(y_N))
     return np.stack([objective.gradient(w, x_ND[row : row + 1], y_N[row : row + 1]).reshape(-1) for row in rows])
 
 
 def _search_gradients(objective: Objective, generator: np.random.Generator) -> Iterator[tuple[WorstPair, WorstPair]]:
-    """At each point tried: the two records farthest apart, and the one with the longest gradient."""
+    """Yields, at each point tried, the two records farthest apart, and the one with the longest gradient."""
     angles = np.linspace(0, 2 * np.pi, ANGLES, endpoint=False)[:, None]
     kinds = list_labels(objective)
     for first, second in _planes(objective, generator):
@@ -116,8 +116,8 @@ def _search_gradients(objective: Objective, generator: np.random.Generator) -> I
 
 
 def _axes(objective: Objective, w: Floats, first: Floats, second: Floats) -> tuple[Floats, Floats]:
-    """The plane in which records are tried at a point: the direction of features in which its predictor grows, or that
-    of the first class against the second, and one across."""
+    """Returns the plane in which records are tried at a point: the direction of features in which its predictor grows,
+    or that of the first class against the second, and one across."""
     weights = np.atleast_2d(w)[:, : objective.width]
     along = weights[0] - weights[1] if len(weights) > 1 else weights[0]
     length = float(np.linalg.norm(along))
@@ -130,7 +130,7 @@ def _axes(objective: Objective, w: Floats, first: Floats, second: Floats) -> tup
 
 
 def _planes(objective: Objective, generator: np.random.Generator) -> Iterator[tuple[Floats, Floats]]:
-    """Orthonormal pairs of directions of features; of one feature, it and zero."""
+    """Yields orthonormal pairs of directions of features; for one feature, it and zero."""
     if objective.width < 2:
         yield np.ones(objective.width), np.zeros(objective.width)
         return
@@ -143,7 +143,7 @@ def _planes(objective: Objective, generator: np.random.Generator) -> Iterator[tu
 
 
 def _points(objective: Objective, along: Floats) -> Iterator[Floats]:
-    """Points of the set along a direction of features, either way, with and without the bias's share."""
+    """Yields points of the set along a direction of features, either way, with and without the bias's share."""
     shares = (0.0, 1.0) if objective.bias and objective.width else (1.0,) if objective.bias else (0.0,)
     length = objective.feature_norm if objective.width else 1.0
     for share in shares:
@@ -155,8 +155,8 @@ def _points(objective: Objective, along: Floats) -> Iterator[Floats]:
 
 
 def _of_classes(objective: Objective, row: Floats) -> Floats:
-    """The direction of parameters by which a record's predictor grows most; of classes, that of the first against the
-    second."""
+    """Returns the direction of parameters by which a record's predictor grows most; for classes, that of the first
+    against the second."""
     if not isinstance(objective.loss, Softmax):
         return row if row.any() else np.ones_like(row)
     direction = np.zeros(objective.shape)
@@ -165,7 +165,8 @@ def _of_classes(objective: Objective, row: Floats) -> Floats:
 
 
 def _search_curvature(objective: Objective, generator: np.random.Generator) -> tuple[float, float]:
-    """The largest change of a gradient over the distance of two points, and the least in the points' direction."""
+    """Returns the largest change of a gradient over the distance of two points, and the least in the points'
+    direction."""
     steepest, flattest = 0.0, LARGE
     for first, second in _planes(objective, generator):
         features = (np.stack([first, np.zeros_like(first)]) * (OUTSIDE * objective.feature_norm)).astype(np.float32)
@@ -190,9 +191,9 @@ def _search_curvature(objective: Objective, generator: np.random.Generator) -> t
 
 
 def _segments(objective: Objective, row: Floats, across: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Segments of the set in the direction of a record, and across it, where its predictor stays as it is; of classes,
-    where two of them share all the probability, too. One is across the whole set, one a hundredth of it, whose points
-    lie closer."""
+    """Yields segments of the set in the direction of a record, and across it, where its predictor stays as it is; for
+    classes, where two of them share all the probability, too. One is across the whole set, one a hundredth of it, whose
+    points lie closer."""
     direction = _of_classes(objective, row)
     middles = [objective.within.middle(direction.shape)]
     if isinstance(objective.loss, Softmax) and objective.loss.classes > 2:
@@ -214,7 +215,7 @@ def _segments(objective: Objective, row: Floats, across: Floats) -> Iterator[tup
 
 
 def _measure_set(objective: Objective, generator: np.random.Generator) -> tuple[float, float]:
-    """The largest norm of a point of the set, and the largest distance of two, of points on its boundary."""
+    """Returns the largest norm of a point of the set, and the largest distance of two, of points on its boundary."""
     reach = across = 0.0
     directions = generator.standard_normal((16, *objective.shape))
     directions[0] = 1.0

@@ -36,8 +36,8 @@ from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.run.gate import Gate
 from dprecipe.training.steps import noisy_steps
 from dprecipe.training.steps.contract import NoisyStep, StepContext
+from dprecipe.training.steps.fit import fit_steps
 from dprecipe.training.steps.noisy_steps import NoisySteps
-from dprecipe.training.steps.stepwise import fit_steps
 
 RECIPE = """\
 recipe: dprecipe/v1

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import Interrupted, RunFailed
@@ -28,10 +29,9 @@ from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.program.records import Store
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.run.gate import Gate, distribution_of
-from dprecipe.training.run.start import run
 from dprecipe.training.steps.contract import StepContext
+from dprecipe.training.steps.fit import fit_steps
 from dprecipe.training.steps.noisy_steps import NoisySteps
-from dprecipe.training.steps.stepwise import fit_steps
 
 RECIPE = """\
 recipe: dprecipe/v1

@@ -85,7 +85,7 @@ def test_shards_of_machines_without_a_common_disk(recipe: Path, tmp_path: Path) 
         (DIGITS, ("teachers", "--shard", "1/26", "--out", "t"), "25 teachers, fewer than shards"),
         (DIGITS, ("teachers", "--shard", "1/2"), "Missing option '--out'"),
         (DIGITS, ("run", "--teachers", "absent"), "absent: no folder of `dprecipe teachers`"),
-        (DIGITS, ("run", "--teachers", "t", "--ray"), "have voted, so --ray has nothing to train"),
+        (DIGITS, ("run", "--teachers", "t", "--ray"), "--teachers and --ray can't be combined"),
         (DIGITS, ("run", "--teachers", "t", "--rehearse"), "--rehearse trains a few teachers here: --teachers"),
         (DIGITS, ("run", "--ray", "127.0.0.1:1"), "nothing was spent: "),
         (VOTES % (AGGREGATORS["gnmax"], 10), ("teachers", "--out", "t"), "the votes come from a file"),

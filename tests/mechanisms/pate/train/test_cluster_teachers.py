@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.language.training import Adam
@@ -31,7 +32,6 @@ from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_vot
 from dprecipe.mechanisms.pate.train.machine import describe_machine
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
 from dprecipe.privacy.ledger import read
-from dprecipe.training.run.start import run
 
 CPU = torch.device("cpu")
 TEACHERS = 20

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.data.records import Records
 from dprecipe.faults import PlanRefused, RunFailed
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
 from dprecipe.training.program.trainer_library import lightning
-from dprecipe.training.run.start import run
 from tests.modules import DigitsNet
 from tests.training.publish.test_released import STUDENT
 

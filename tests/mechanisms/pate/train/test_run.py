@@ -15,6 +15,7 @@ import pytest
 from torch import nn
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data.load import load
 from dprecipe.data.records import Records
@@ -28,7 +29,7 @@ from dprecipe.models.load import load as load_released
 from dprecipe.privacy.ledger import read
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.training.run import attempt
-from dprecipe.training.run.start import rehearse, run
+from dprecipe.training.run.start import rehearse
 
 Planned = Callable[..., Plan]
 INSECURE = "runtime.insecure={seed: 3}"

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.pate.train import merge, shard_folder, teachers
@@ -23,7 +24,6 @@ from dprecipe.mechanisms.pate.train.merge import find_key
 from dprecipe.mechanisms.pate.train.shard import prepare_folder, train_shard
 from dprecipe.mechanisms.pate.train.shards import TeacherShard
 from dprecipe.privacy.ledger import read
-from dprecipe.training.run.start import run
 
 Planned = Callable[..., Plan]
 SMALL = ("mechanism.teachers.count=66", "mechanism.teachers.training.steps=3", "mechanism.queries.max=20")

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import BudgetSpent, DataFault, RunFailed, UsageFault
@@ -25,7 +26,7 @@ from dprecipe.models.load import load
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import read
 from dprecipe.training.run.runner import PythonInputs
-from dprecipe.training.run.start import rehearse, run
+from dprecipe.training.run.start import rehearse
 
 Planned = Callable[..., Plan]
 
@@ -135,7 +136,7 @@ def test_the_budget_is_asked_before_anything_is_drawn(
             run(plan, out)
     monkeypatch.setattr("dprecipe.training.run.spend_once.is_reserved", lambda *_: False)
     monkeypatch.setattr(train, "_descend", lambda *_: pytest.fail("noise was drawn"))
-    with pytest.raises(BudgetSpent, match="leaves no room for this run"):
+    with pytest.raises(BudgetSpent, match="can't hold this run"):
         run(plan, out, resume=True)
     ledger = read(out / "private" / "ledger.jsonl")
     assert (ledger.attempts, ledger.charges) == (1, plan.events)
