@@ -74,7 +74,7 @@ def test_a_plan_refuses_such_a_column(recipe: Path) -> None:
 def test_a_fault_marks_what_follows_a_line_break(capsys: pytest.CaptureFixture[str]) -> None:
     import typer
 
-    from dprecipe.cli.main import guard_faults
+    from dprecipe.cli.guard import guard_faults
     from dprecipe.faults import CertificateInvalid, DataFault
 
     @guard_faults

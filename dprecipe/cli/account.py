@@ -8,7 +8,9 @@ import shlex
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from dprecipe import durable
 from dprecipe.account.address import FileAddress, parse_address
@@ -20,6 +22,7 @@ from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.sqlite_store import is_sqlite
 from dprecipe.account.standing import AccountState
 from dprecipe.account.statement import MAX_BYTES, export_statement, verify_statement
+from dprecipe.cli.arguments import AccountAddress, MaxMemory, MaxSeconds
 from dprecipe.cli.new_file import check_absent, writing_new
 from dprecipe.data.names import name_unit, read_unit_key
 from dprecipe.faults import UsageFault
@@ -35,14 +38,17 @@ HEAD_TYPE = "application/vnd.dprecipe.account-head+json"
 
 
 def create(
-    address: str,
-    epsilon: float,
-    delta: float,
-    unit: str,
-    neighbouring: str,
-    max_per_run: float | None,
-    name: str | None,
-    slots: tuple[float | None, float | None] = (None, None),
+    address: AccountAddress,
+    epsilon: Annotated[float, typer.Option(help="The cap on everything ever released, together.")],
+    delta: Annotated[float, typer.Option(help="The cap's δ.")],
+    unit: Annotated[str, typer.Option(help="Who is protected, as in recipes: record, or a column of names.")],
+    neighbouring: Annotated[
+        str, typer.Option(help="add_or_remove_one, replace_one or zero_out_one")
+    ] = "add_or_remove_one",
+    max_per_run: Annotated[float | None, typer.Option(help="The largest ε that one run may claim.")] = None,
+    name: Annotated[str | None, typer.Option(help="The account's name; by default that of the file.")] = None,
+    slots_epsilon: Annotated[float | None, typer.Option(help="The part of --epsilon for groups of slots.")] = None,
+    slots_delta: Annotated[float | None, typer.Option(help="The part of --delta for groups of slots.")] = None,
 ) -> None:
     """Makes an account, and says what it is.
 
@@ -60,9 +66,9 @@ def create(
     if name is not None and not isinstance(parsed, FileAddress) and parsed.name not in (None, name):
         raise UsageFault(f"the address names account {parsed.name}, and --name {name}", "leave out --name")
     part = None
-    if slots[0] is not None and slots[1] is not None:
-        part = SlotsPart(slots[0], slots[1])
-    elif slots != (None, None):
+    if slots_epsilon is not None and slots_delta is not None:
+        part = SlotsPart(slots_epsilon, slots_delta)
+    elif slots_epsilon is not None or slots_delta is not None:
         raise UsageFault("--slots-epsilon and --slots-delta belong together", "give both, or none")
     facts = new_facts(name or str(own), epsilon, delta, unit, Neighbouring(neighbouring), max_per_run, part)
     with closing(create_account(address, facts)) as account:
@@ -99,7 +105,19 @@ def describe_part(state: AccountState) -> list[str]:
     ]
 
 
-def export(address: str, public: Path | None, head: Path | None, key: Path | None) -> None:
+def export(
+    address: AccountAddress,
+    public: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the public statement to this new file.")
+    ] = None,
+    head: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the account's head to this file; an older head is replaced."),
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--sign", metavar="KEY", help="Sign the head with this Ed25519 private key.")
+    ] = None,
+) -> None:
     """Writes the public statement and the head of an account.
 
     Raises:
@@ -140,11 +158,15 @@ def export(address: str, public: Path | None, head: Path | None, key: Path | Non
 
 
 def verify(
-    subject: str,
-    head: Path | None,
-    public_key: Path | None,
-    max_seconds: float = limits.MAX_SECONDS,
-    max_memory: float = limits.MAX_MEMORY / 2**30,
+    subject: Annotated[str, typer.Argument(metavar="ACCOUNT|STATEMENT", show_default=False)],
+    head: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Require that the account extends this head.")
+    ] = None,
+    public_key: Annotated[
+        Path | None, typer.Option(help="Require the head's signature by this Ed25519 public key.")
+    ] = None,
+    max_seconds: MaxSeconds = 120,
+    max_memory: MaxMemory = 4,
 ) -> None:
     """Recomputes an account or a statement, and says what it comes to; `max_memory` is in GiB.
 
@@ -184,7 +206,7 @@ def _recount(subject: str, known: Head | None) -> Recount:
         return account.verify(known)
 
 
-def test_connection(address: str) -> None:
+def test_connection(address: AccountAddress) -> None:
     """Reads, locks, writes and takes back. Raises as `open_account`."""
     with closing(open_account(address)) as account:
         lines = [f"account {account.facts.name}: {account.place}"]

@@ -8,12 +8,16 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from dprecipe.account.account import DataAccount
 from dprecipe.account.groups import GroupState, RunSlots
 from dprecipe.account.opening import open_account
 from dprecipe.account.standing import AccountState, find_cost
 from dprecipe.cli.account import describe_part
+from dprecipe.cli.arguments import Overrides, RecipePath
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import Fault, UsageFault
 from dprecipe.libraries import importing_libraries
@@ -37,7 +41,13 @@ TRIES = 12
 """Plans that are solved to find the largest budget for a number of runs."""
 
 
-def plan_in_account(recipe: Path, overrides: Sequence[str] = (), runs: int | None = None) -> None:
+def plan_in_account(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="Solve for this number of runs; for a tenth of what is left by default.")
+    ] = None,
+) -> None:
     """Prints what the account of a recipe counts, what it would count after the recipe's run, how many such runs fit,
     and the largest budget with which `runs` of them fit; without `runs`, with which one takes a tenth of what is left.
 
@@ -50,7 +60,7 @@ def plan_in_account(recipe: Path, overrides: Sequence[str] = (), runs: int | Non
         raise UsageFault(
             f"expected --runs from 1 to {MAX_RUNS}, got {runs}", "leave it out for a tenth of what is left"
         )
-    loaded = read(recipe, overrides)
+    loaded = read(recipe, overrides or ())
     plan = make_plan(loaded)
     with closing(open_of(plan)) as account:
         check_plan(plan, account.facts)
@@ -220,7 +230,9 @@ def find_budget(loaded: Loaded, plan: Plan, state: AccountState, runs: int) -> P
     return best
 
 
-def settle(run: Path) -> int:
+def settle(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False)],
+) -> int:
     """Settles a run in its account, and writes the release that was held back; returns the exit code."""
     with importing_libraries("settling a run"):
         from dprecipe.training.publish.held import complete_run

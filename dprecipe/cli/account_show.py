@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from dprecipe.account.books import Books
 from dprecipe.account.groups import GroupState
@@ -18,6 +20,7 @@ from dprecipe.account.state import HOLDING, RunState
 from dprecipe.account.statement import summarise
 from dprecipe.cli.account import describe_terms, tell
 from dprecipe.cli.account_plot import draw_account
+from dprecipe.cli.arguments import AccountAddress, TextOrJson
 from dprecipe.faults import UsageFault
 from dprecipe.privacy import gdp
 from dprecipe.privacy.events import count_events
@@ -61,7 +64,13 @@ class RunRow:
         }
 
 
-def show(address: str, output: str, plot: Path | None) -> None:
+def show(
+    address: AccountAddress,
+    output: TextOrJson = "text",
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Also draw the ε spent over the runs; the file is replaced.")
+    ] = None,
+) -> None:
     """Prints an account, and draws it.
 
     Raises:
@@ -102,7 +111,7 @@ def show(address: str, output: str, plot: Path | None) -> None:
         write_output(["", f"wrote {plot}"])
 
 
-def history(address: str, output: str) -> None:
+def history(address: AccountAddress, output: TextOrJson = "text") -> None:
     """Prints every run of an account. Raises as `show`."""
     _check_format(output)
     with closing(open_account(address, read_only=True)) as account, account.snapshot() as books:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from dprecipe.account.facts import AccountFacts
 from dprecipe.account.opening import open_account
+from dprecipe.cli.arguments import AccountAddress
 from dprecipe.faults import Finding, PlanRefused, UsageFault
 from dprecipe.planning.accounts import check_facts
 from dprecipe.planning.make import plan as make_plan
@@ -25,7 +28,20 @@ _LESS = 1e-8
 
 
 def reserve_group(
-    address: str, group: str, recipes: Sequence[Path], times: int, delta: float | None, gaussian: float | None
+    address: AccountAddress,
+    group: Annotated[
+        str, typer.Option("--slots", metavar="NAME", help="The group's name; recipes name it in budget.slots.")
+    ],
+    recipes: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RECIPE…", help="Recipes whose events become the slots.", show_default=False),
+    ] = None,
+    times: Annotated[int, typer.Option(min=1, help="Number of runs of each recipe.")] = 1,
+    delta: Annotated[float | None, typer.Option(help="The group's δ; by default all δ left for slots.")] = None,
+    gaussian: Annotated[
+        float | None,
+        typer.Option(metavar="E", help="Instead of recipes: Gaussian runs without sampling, up to this ε."),
+    ] = None,
 ) -> None:
     """Reserves a group of slots, and says what it costs.
 
@@ -49,7 +65,7 @@ def reserve_group(
         if gaussian is not None:
             charges, what = [_find_gaussian(gaussian, delta, facts.neighbouring)], f"Gaussian noise, ε = {gaussian:g}"
         else:
-            plans = [_plan_for(recipe, facts) for recipe in recipes]
+            plans = [_plan_for(recipe, facts) for recipe in recipes or ()]
             what = ", ".join(f"{times} × {name}" if times > 1 else name for name, _ in plans)
             charges = [Charge(each.event, each.count * times) for _, own in plans for each in own]
         made = account.reserve_slots(group, charges, delta, what)

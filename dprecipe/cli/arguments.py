@@ -35,7 +35,7 @@ TeacherFolders = Annotated[
 ]
 RayAddress = Annotated[
     str | None,
-    typer.Option(metavar="[ADDRESS]", help="Run on a cluster: a local one, or the one at HOST:PORT."),
+    typer.Option("--ray", metavar="[ADDRESS]", help="Run on a cluster: a local one, or the one at HOST:PORT."),
 ]
 AcceptLostSteps = Annotated[
     bool,
@@ -43,10 +43,39 @@ AcceptLostSteps = Annotated[
 ]
 
 
-class ClusterCommand(TyperCommand):
-    """A command whose `--ray` may stand alone: for a cluster of its own."""
+TextOrJson = Annotated[str, typer.Option("--format", help="text or json")]
+RunOut = Annotated[Path | None, typer.Option(help="The run folder; never overwritten.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")]
+
+ReleasePath = Annotated[Path, typer.Argument(metavar="RELEASE", help="A release/ folder.", show_default=False)]
+Base = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="The weights that released adapters belong to.", show_default=False),
+]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="auto: a GPU if there is one.")]
+MaxTokens = Annotated[
+    int | None, typer.Option(help="Largest number of new tokens of a text; by default up to the length of training.")
+]
+Temperature = Annotated[
+    float, typer.Option(help="0 takes the likeliest token; 1 draws from the model's own distribution.")
+]
+TopP = Annotated[float, typer.Option(help="Draw from the likeliest tokens that hold this share of the probability.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same texts on one machine.")]
+NoVerify = Annotated[bool, typer.Option("--no-verify", help="Don't verify the release first.")]
+PublicKey = Annotated[Path | None, typer.Option(help="Require a signature by this Ed25519 public key.")]
+
+AccountAddress = Annotated[
+    str,
+    typer.Argument(metavar="ACCOUNT", help="A file, or postgresql://USER@HOST/DATABASE#NAME.", show_default=False),
+]
+
+
+class CommandWithCluster(TyperCommand):
+    """A command whose `--ray`, where it has one, may stand alone: for a cluster of its own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not any("--ray" in parameter.opts for parameter in self.params):
+            return super().parse_args(ctx, args)
         named: list[str] = []
         for argument, after in zip(args, [*args, "-"][1:], strict=True):
             named += [argument, "local"] if argument == "--ray" and after.startswith("-") else [argument]

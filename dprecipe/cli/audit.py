@@ -5,26 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
+import typer
 from pydantic import ConfigDict, Field
 
-from dprecipe import durable
+from dprecipe import __version__, durable
+from dprecipe.cli.arguments import Overrides, RecipePath
 from dprecipe.contract.document import Document, RecipeName
 from dprecipe.contract.facts import Digest
-from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import RunFailed, UsageFault
-from dprecipe.language.audit import MAX_STEPS, MIN_CONFIDENCE, MIN_STEPS
 from dprecipe.language.words import join_with_or
 from dprecipe.libraries import importing_libraries
-from dprecipe.planning.make import plan as make_plan
-from dprecipe.policy.apply import hold_plan
-from dprecipe.privacy.audit.results import Audit, Depth
-from dprecipe.recipe.read import read
-from dprecipe.screen import show_document, write_output
+from dprecipe.privacy.audit.results import Audit
+from dprecipe.screen import show_document, write_note, write_output
 
 if TYPE_CHECKING:
+    from dprecipe.contract.plan import Plan
+    from dprecipe.privacy.audit.results import Depth
     from dprecipe.training.audit.run import Audited
 
 REFUTED = 4
@@ -45,14 +44,23 @@ class AuditDocument(Document):
 
 
 def audit(
-    recipe: Path,
-    overrides: Sequence[str] = (),
-    depths: Sequence[str] = (),
-    steps: int | None = None,
-    releases: int | None = None,
-    confidence: float | None = None,
-    out: Path | None = None,
-    json: bool = False,
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    depths: Annotated[
+        list[str] | None,
+        typer.Option("--depth", metavar="DEPTH", help="program, steps or releases; all by default. Repeatable."),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of steps for --depth steps.", show_default=False)] = None,
+    releases: Annotated[
+        int | None, typer.Option(help="Number of runs for --depth releases.", show_default=False)
+    ] = None,
+    confidence: Annotated[
+        float | None, typer.Option(help="Confidence of the lower bounds.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the results to this JSON file, which is replaced.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> int:
     """Audits and prints; returns 0 where nothing was refuted, 4 where a claim was.
 
@@ -61,8 +69,15 @@ def audit(
         UsageFault: a depth that is unknown, or that the mechanism has not; a number out of its range.
         RunFailed: the program does not do what the accounting assumes, or the file can't be written.
     """
-    plan = hold_plan(make_plan(read(recipe, overrides)))
-    named = _check_depths(plan, depths)
+    write_note(f"dprecipe {__version__}: auditing {recipe}")
+    # Imported after the first words: these take most of a second.
+    from dprecipe.language.audit import MAX_STEPS, MIN_CONFIDENCE, MIN_STEPS
+    from dprecipe.planning.make import plan as make_plan
+    from dprecipe.policy.apply import hold_plan
+    from dprecipe.recipe.read import read
+
+    plan = hold_plan(make_plan(read(recipe, overrides or ())))
+    named = _check_depths(plan, depths or ())
     for option, value in (("--steps", steps), ("--releases", releases)):
         if value is not None and option.removeprefix("--") not in named:
             raise UsageFault(
@@ -97,6 +112,8 @@ def audit(
 
 
 def _check_depths(plan: Plan, depths: Sequence[str]) -> tuple[Depth, ...]:
+    from dprecipe.privacy.audit.results import Depth
+
     known = [depth for depth in mechanism_of(plan.mechanism).audit_depths if depth != "canaries"]
     if not known:
         raise UsageFault(f"mechanism {plan.mechanism} has no audit", "its page says what is tested of it")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from dprecipe.cli.arguments import TextOrJson
 from dprecipe.cli.documents import replace_output
 from dprecipe.comparison import compare as comparison
 from dprecipe.comparison.compare import Interval, PairedTest, Standing, compare_all
@@ -30,11 +33,13 @@ NOTE = (
 
 
 def compare(
-    paths: Sequence[Path],
-    metric: str | None = None,
-    delta: float | None = None,
-    output: str = "text",
-    plot: Path | None = None,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Releases, run folders, or recipes.")],
+    metric: Annotated[str | None, typer.Option(help="Score to compare; by default the first that all have.")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ of the table; the smallest of all by default.")] = None,
+    output: TextOrJson = "text",
+    plot: Annotated[
+        Path | None, typer.Option(help="Also plot score against ε in this .svg, which is replaced.")
+    ] = None,
 ) -> None:
     """Verifies the releases, plans the recipes, and prints them claim by claim; with `plot`, also draws them.
 

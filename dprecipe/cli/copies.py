@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from dprecipe.data.copies import check_copy, delete_copy, find_folder, list_copies
 from dprecipe.data.known_digests import forget_digests
@@ -15,7 +18,15 @@ SHORT = 12
 ALL = "all"
 
 
-def copies(folder: Path | None, delete: Sequence[str] = (), check: bool = False) -> int:
+def copies(
+    folder: Annotated[Path | None, typer.Argument(help="The folder; $DPRECIPE_PREPARED by default.")] = None,
+    delete: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="Delete a copy, by the first letters of its key; or `all`.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read every byte, delete damaged copies, forget what is known of sources.")
+    ] = False,
+) -> int:
     """Lists the copies in a folder (`$DPRECIPE_PREPARED` by default), or deletes those whose keys begin so, or `all`.
 
     `check`: read every byte of each copy, delete those that are damaged, and forget what is known of files, so that
@@ -24,6 +35,7 @@ def copies(folder: Path | None, delete: Sequence[str] = (), check: bool = False)
     Raises:
         UsageFault: no folder is named or it can't be read, a key fits no copy or several, a copy can't be deleted.
     """
+    delete = delete or []
     if check and delete:
         raise UsageFault("--check and --delete are two errands", "give one of them")
     place = folder if folder is not None else find_folder(None, None)

@@ -11,8 +11,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from dprecipe import durable
+from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath
 from dprecipe.cli.data_report import render_data_report, say_share
 from dprecipe.data.disjoint import check_files, check_records
 from dprecipe.data.facts import Role
@@ -34,11 +38,15 @@ MAX_SHOWN = 12
 
 
 def data_check(
-    recipe: Path,
-    overrides: Sequence[str] = (),
-    data_root: Path | None = None,
-    report: Path | None = None,
-    print_private: bool = False,
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    data_root: DataRoot = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write a private page with histograms to this new .html file.")
+    ] = None,
+    print_private: Annotated[
+        bool, typer.Option("--print-private", help="Print counts of private records although others may read them.")
+    ] = False,
 ) -> int:
     """Prints what is wrong with the declared sources, then what they hold. Exit code: 1 for findings or faults.
 
@@ -46,7 +54,7 @@ def data_check(
         RecipeError: the recipe has errors; no data is read.
         UsageFault: the report can't be written there.
     """
-    loaded = read_any(recipe, overrides)
+    loaded = read_any(recipe, overrides or ())
     errors = [finding for finding in _check_rules(loaded) if finding.is_error]
     if errors:
         raise RecipeError(loaded.located(errors), loaded.texts)

@@ -8,6 +8,9 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.screen import write_output
@@ -22,7 +25,10 @@ _LINK = re.compile(r"\[([^\]]+)\]\([^)\s]+\)")
 _ITEM = re.compile(r"(?:[-*]|\d+\.) ")
 
 
-def explain(code: str | None, listed: bool = False) -> None:
+def explain(
+    code: Annotated[str | None, typer.Argument(help="A finding's code, such as P108; or a word of its title.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List all codes with their titles.")] = False,
+) -> None:
     """Prints the page of `code`; or, with `listed` or without a code, each code with its title, or those whose title
     has the word `code`.
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from dprecipe.cli.arguments import NoVerify, PublicKey, ReleaseForm, ReleasePath
 from dprecipe.cli.new_file import check_absent, writing_new
 from dprecipe.faults import UsageFault
 from dprecipe.libraries import check_libraries, importing_libraries
@@ -21,14 +25,18 @@ NAMED = ("model.json", "model.safetensors", CERTIFICATE, ENVELOPE)
 
 
 def export(
-    release: Path,
-    form: str,
-    out: Path,
-    *,
-    check: bool = True,
-    public_key: Path | None = None,
-    license_name: str | None = None,
-    key: Path | None = None,
+    release: ReleasePath,
+    form: ReleaseForm,
+    out: Annotated[Path, typer.Option(help="A new file, or a new folder.", show_default=False)],
+    license_name: Annotated[
+        str | None,
+        typer.Option(
+            "--license", help="License in README.md, as the hub spells it; by default the recipe's meta.license."
+        ),
+    ] = None,
+    no_verify: NoVerify = False,
+    public_key: PublicKey = None,
+    key: Annotated[Path | None, typer.Option(help="Private key for model-signing, P-256 in PEM.")] = None,
 ) -> None:
     """Verifies the release, then writes it as `form`: `onnx`, a file, `huggingface`, a folder, or `model-signing`, a
     signature by `key` that lies beside it.
@@ -46,12 +54,12 @@ def export(
         raise UsageFault("--key signs for --format model-signing, which needs one", "give both, or neither")
     if form == "onnx":
         check_libraries("exporting", "torch")  # before seconds of verifying
-        _note(verify(release, public_key) if check else None, release)
+        _note(verify(release, public_key) if not no_verify else None, release)
         _export_onnx(release, out)
     elif form == "huggingface":
         from dprecipe.release.hub_folder import write_hub_folder
 
-        if not check:
+        if no_verify:
             raise UsageFault("a release is verified before it becomes a folder to upload", "remove --no-verify")
         verified = verify(release, public_key)
         _note(verified, release)
@@ -61,7 +69,7 @@ def export(
         write_hub_folder(release, out, verified.statement, model, recipe.name, declared)
         write_note(f"wrote {out}: README.md, and release/ unchanged; upload it with: hf upload OWNER/NAME {out}")
     elif form == "model-signing" and key is not None:
-        _sign(release, out, key, public_key, check=check)
+        _sign(release, out, key, public_key, check=not no_verify)
     else:
         raise UsageFault(f"{form!r} is no format", "choose onnx, huggingface or model-signing with --format")
 

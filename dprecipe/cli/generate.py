@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from dprecipe.cli.arguments import (
+    Base,
+    Device,
+    MaxTokens,
+    NoVerify,
+    PublicKey,
+    ReleasePath,
+    Seed,
+    Temperature,
+    TopP,
+)
 from dprecipe.faults import UsageFault
 from dprecipe.libraries import check_libraries, importing_libraries
 from dprecipe.models.file import find_model_folder
@@ -17,19 +30,18 @@ if TYPE_CHECKING:
 
 
 def generate(
-    release: Path,
-    prompt: str,
-    *,
-    count: int = 1,
-    max_tokens: int | None = None,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    seed: int = 0,
-    base: Path | None = None,
-    device: str = "auto",
-    output: str = "text",
-    check: bool = True,
-    public_key: Path | None = None,
+    release: ReleasePath,
+    prompt: Annotated[str, typer.Option(help="Text to continue; for a chat model, the user's message.")] = "",
+    count: Annotated[int, typer.Option(help="Number of texts to write.")] = 1,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = 1.0,
+    top_p: TopP = 1.0,
+    seed: Seed = 0,
+    base: Base = None,
+    device: Device = "auto",
+    output: Annotated[str, typer.Option(metavar="text|json")] = "text",
+    no_verify: NoVerify = False,
+    public_key: PublicKey = None,
 ) -> None:
     """Verifies the release, then writes `count` texts to the standard output: with `output` "text" as they are, several
     with a line between them; with "json" as one document.
@@ -41,7 +53,7 @@ def generate(
     """
     if output not in ("text", "json"):
         raise UsageFault(f"{output!r} is no output", "choose text or json with --output")
-    model, _ = open_language_model(release, base, device, check=check, public_key=public_key)
+    model, _ = open_language_model(release, base, device, check=not no_verify, public_key=public_key)
     texts = model.generate(prompt, count, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
     if output == "json":
         show_document(as_json({"schema": "dprecipe.generated/v1", "prompt": prompt, "texts": texts}))

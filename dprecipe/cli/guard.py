@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import ParamSpec
 
@@ -24,26 +24,35 @@ def guard_faults(command: Callable[P, int | None]) -> Callable[P, None]:
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        code: int | None
-        try:
+        with reporting_faults(kwargs.get("overrides")):
             code = command(*args, **kwargs)
-        except Fault as fault:
-            show_traceback()
-            screen.write_note(*_describe_fault(fault, kwargs.get("overrides")))
-            code = fault.exit_code
-        except KeyboardInterrupt:
-            show_traceback()
-            screen.write_note("interrupted")
-            code = INTERRUPTED
-        except BaseException as error:  # the outermost guard: a bug of ours, reported in one line
-            if not is_failure(error):
-                raise
-            show_traceback()
-            screen.write_note(f"internal error: {_describe_error(error)}")
-            code = INTERNAL
         raise typer.Exit(code or 0)
 
     return run
+
+
+@contextlib.contextmanager
+def reporting_faults(overrides: object = None) -> Iterator[None]:
+    """Reports a fault of the block, and exits with its code. `overrides`: those of the command line, which a finding
+    may point into."""
+    try:
+        yield
+        return
+    except Fault as fault:
+        show_traceback()
+        screen.write_note(*_describe_fault(fault, overrides))
+        code = fault.exit_code
+    except KeyboardInterrupt:
+        show_traceback()
+        screen.write_note("interrupted")
+        code = INTERRUPTED
+    except BaseException as error:  # the outermost guard: a bug of ours, reported in one line
+        if not is_failure(error):
+            raise
+        show_traceback()
+        screen.write_note(f"internal error: {_describe_error(error)}")
+        code = INTERNAL
+    raise typer.Exit(code)
 
 
 def _describe_fault(fault: Fault, overrides: object) -> list[str]:

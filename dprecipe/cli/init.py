@@ -6,9 +6,13 @@ import os
 import re
 import shlex
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import DataFault, UsageFault
+from dprecipe.language.words import join_with_or
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from dprecipe.screen import write_output
 
@@ -16,12 +20,39 @@ BATCHES = 8
 """Steps of a pass over a small sample."""
 
 
-def init(path: Path = Path("recipe.yaml"), mechanism: str = MECHANISMS[0], data: str = "digits") -> None:
-    """Writes a starter recipe; never overwrites.
+def init(
+    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("recipe.yaml"),
+    mechanism: Annotated[str, typer.Option(help=join_with_or(MECHANISMS))] = MECHANISMS[0],
+    data: Annotated[str, typer.Option(help="digits, idx, csv, parquet, json_lines or npz")] = "digits",
+    sample: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="FILE", help="Draft the data block from a CSV, JSON lines, Parquet or NumPy file."
+        ),
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="FILE is a public sample: also draft ranges and categories.")
+    ] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="FILE is private: draft names and kinds, with blanks to fill in.")
+    ] = False,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Label column of FILE.")] = None,
+    unit: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of FILE that names who is protected.")
+    ] = None,
+) -> None:
+    """Writes a starter recipe, or with `sample` one whose data block is drafted from that file; never overwrites.
 
     Raises:
-        UsageFault: the mechanism or the source is unknown, or the path exists or can't be written.
+        UsageFault: the mechanism or the source is unknown, the path exists or can't be written, or an option about a
+            file is given without one; see `init_from`.
+        DataFault, PlanRefused: see `init_from`.
     """
+    if sample is not None:
+        init_from(path, mechanism, sample, public, private, label, unit)
+        return
+    if public or private or label or unit:
+        raise UsageFault("--public, --private, --label and --unit are about a file", "name it: --from FILE")
     for value, known, noun in ((mechanism, MECHANISMS, "mechanism"), (data, SOURCES, "data source")):
         if value not in known:
             raise UsageFault(f"there is no starter for the {noun} {value}", f"choose one of {', '.join(known)}")

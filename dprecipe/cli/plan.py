@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from dprecipe.cli.arguments import Overrides, RecipePath, TextOrJson
 from dprecipe.cli.plan_canaries import describe_canaries
 from dprecipe.contract.plan import Plan, PlanBudget
 from dprecipe.faults import PlanRefused, UsageFault
@@ -31,7 +33,14 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json")
 
 
-def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text", compare: bool = False) -> None:
+def plan(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    output: TextOrJson = "text",
+    compare: Annotated[
+        bool, typer.Option("--compare-accountants", help="Also print what other accountants say; none is the claim.")
+    ] = False,
+) -> None:
     """Solves for the free variable and prints the plan; with `compare`, also what other accountants say of its events.
 
     Raises:
@@ -40,7 +49,7 @@ def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text", comp
     """
     if output not in FORMATS:
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
-    loaded = read_any(recipe, overrides)
+    loaded = read_any(recipe, overrides or ())
     if isinstance(loaded, LoadedPublic):
         _show_public(loaded, output, compare)
         return

@@ -8,12 +8,14 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, final
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
 from dprecipe import screen
+from dprecipe.cli.arguments import NoVerify, PublicKey, ReleasePath
 from dprecipe.cli.new_file import check_absent, writing_new
 from dprecipe.data.files import DataFile
 from dprecipe.data.images import ImageForm
@@ -37,16 +39,23 @@ UNPROTECTED = (
 
 
 def predict(
-    release: Path,
-    file: Path,
-    out: Path | None = None,
-    *,
-    probabilities: bool = False,
-    keep: Sequence[str] = (),
-    image_column: str = "image",
-    delimiter: str | None = None,
-    check: bool = True,
-    public_key: Path | None = None,
+    release: ReleasePath,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Records, as CSV or Parquet with a header.", show_default=False)
+    ],
+    out: Annotated[Path | None, typer.Option(help="A new .csv or .parquet; by default CSV on standard output.")] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Add a column for each class, with its probability.")
+    ] = False,
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Copy this column of FILE. Repeatable.")
+    ] = None,
+    image_column: Annotated[str, typer.Option(help="Image column of a Parquet file.")] = "image",
+    delimiter: Annotated[
+        str | None, typer.Option(help="Delimiter of a CSV file; by default found in its header.", show_default=False)
+    ] = None,
+    no_verify: NoVerify = False,
+    public_key: PublicKey = None,
 ) -> None:
     """Verifies the release, then writes a line for each record of a CSV or Parquet file, in its order.
 
@@ -67,7 +76,7 @@ def predict(
         raise UsageFault(f"{file}: there is no such file", "check the spelling of the path")
     source = DataFile.of(file)
     check_libraries("predicting", "torch")  # before seconds of verifying
-    if check:
+    if not no_verify:
         from dprecipe.release.verify import verify
 
         claim = verify(release, public_key).claim
@@ -80,7 +89,7 @@ def predict(
         model.check_probabilities()
     screen.write_note(UNPROTECTED.format(file=source.name))
     with _open_writer(out) as writer:
-        answers = Answers(model, writer, tuple(keep), probabilities)
+        answers = Answers(model, writer, tuple(keep or ()), probabilities)
         if model.file.columns is not None:
             add_table(source, answers, answers.preparation.problems, delimiter)
         else:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from dprecipe.cli.arguments import Overrides
 from dprecipe.cli.documents import check_output, path_in_recipe, replace_output
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import CertificateInvalid, DataFault, PlanRefused, UsageFault
@@ -26,6 +30,22 @@ NO_PRIOR = UsageFault(
     "the recipe declares no prior",
     "add a block model.prior, such as {generator: mixed}, to a model of kind mlp, cnn or wide_resnet",
 )
+
+
+def prior(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A recipe; with --check weights or a certificate.")],
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="The file of weights; model.init by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Make the images again and compare their digest.")] = False,
+    retrain: Annotated[bool, typer.Option("--retrain", help="With --check: also learn the weights again.")] = False,
+) -> None:
+    """Learns the weights that a recipe declares; with `check`, checks those that are there. Raises as `make_prior` and
+    `check_prior`."""
+    if check:
+        check_prior(path, retrain)
+    else:
+        make_prior(path, out, overrides or (), force)
 
 
 def make_prior(recipe: Path, out: Path | None, overrides: Sequence[str] = (), force: bool = False) -> None:

@@ -7,44 +7,65 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from dprecipe.cli.plan import describe_spent, plan_lines
-from dprecipe.contract.facts import NO_MODEL
-from dprecipe.contract.plan import Plan
-from dprecipe.data.files import data_root as find_data_root
+import typer
+
+from dprecipe import __version__
+from dprecipe.cli.arguments import (
+    AcceptLostSteps,
+    DataRoot,
+    Overrides,
+    RayAddress,
+    RecipePath,
+    Resume,
+    RunOut,
+    TeacherFolders,
+)
 from dprecipe.faults import BudgetSpent, Interrupted, UsageFault
 from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
-from dprecipe.models.public_record import NO_GUARANTEE
-from dprecipe.planning.make import plan as make_plan
-from dprecipe.policy.apply import hold_loaded
-from dprecipe.privacy.ledger import read as read_ledger
-from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.screen import is_output_watched, write_note, write_output
 from dprecipe.timeline import PROCESS_START, measure_run, phase
-from dprecipe.training.run.folder import RunFolder
-from dprecipe.training.run.request import RunOptions, RunRequest, request_run
+from dprecipe.training.processes.launch import LAUNCHER
+
+if TYPE_CHECKING:
+    from dprecipe.contract.plan import Plan
+    from dprecipe.recipe.read import LoadedPublic
+    from dprecipe.training.run.folder import RunFolder
+    from dprecipe.training.run.request import RunRequest
 
 
 @measure_run(PROCESS_START)
 def run(
-    recipe: Path,
-    overrides: Sequence[str] = (),
-    out: Path | None = None,
-    resume: bool = False,
-    rehearse: bool = False,
-    data_root: Path | None = None,
-    accept_lost_steps: bool = False,
-    teachers: Sequence[Path] = (),
-    cluster: str | None = None,
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    out: RunOut = None,
+    resume: Resume = False,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="A few steps on synthetic data; spends nothing.")
+    ] = False,
+    data_root: DataRoot = None,
+    teachers: TeacherFolders = None,
+    cluster: RayAddress = None,
+    accept_lost_steps: AcceptLostSteps = False,
 ) -> int:
     """Plans, then trains; returns the exit code. Raises the faults of both."""
-    loaded = read_any(recipe, overrides)
+    if int(os.environ.get("RANK", "0")) == 0 and LAUNCHER not in os.environ:
+        write_note(f"dprecipe {__version__}: {'rehearsing' if rehearse else 'running'} {recipe}")
+    # Imported after the first words: these take most of a second.
+    from dprecipe.cli.plan import describe_spent, plan_lines
+    from dprecipe.planning.make import plan as make_plan
+    from dprecipe.recipe.read import LoadedPublic, read_any
+    from dprecipe.training.run.folder import RunFolder
+    from dprecipe.training.run.request import RunOptions, request_run
+
+    loaded = read_any(recipe, overrides or ())
     elsewhere = {"--teachers": bool(teachers), "--ray": cluster is not None}
     if isinstance(loaded, LoadedPublic):
         private = {"--rehearse": rehearse, "--accept-lost-steps": accept_lost_steps, **elsewhere}
         return _run_public(loaded, out, data_root, resume, [option for option, given in private.items() if given])
     with phase("plan"):
-        options = RunOptions(out, data_root, resume, accept_lost_steps, teachers, cluster)
+        options = RunOptions(out, data_root, resume, accept_lost_steps, teachers or (), cluster)
         request = request_run(make_plan(loaded), options)
     plan, place = request.plan, request.place
     if place == "complete":
@@ -96,7 +117,10 @@ def _run_public(
     loaded: LoadedPublic, out: Path | None, data_root: Path | None, resume: bool, options: Sequence[str]
 ) -> int:
     """Trains a recipe without privacy, and says so."""
+    from dprecipe.data.files import data_root as find_data_root
+    from dprecipe.models.public_record import NO_GUARANTEE
     from dprecipe.nonprivate.plan import make_plan as make_public_plan
+    from dprecipe.policy.apply import hold_loaded
 
     plan = make_public_plan(loaded)
     hold_loaded(loaded, find_data_root(data_root, plan.source.file))
@@ -126,6 +150,9 @@ def _run_public(
 
 def _launch(plan: Plan, folder: RunFolder) -> int:
     """Runs in several processes. A process that dies after the release was written does not invalidate it."""
+    from dprecipe.contract.facts import NO_MODEL
+    from dprecipe.privacy.ledger import read as read_ledger
+
     with importing_libraries():
         from dprecipe.training.processes.processes import launch_processes
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from dprecipe.faults import UsageFault
 from dprecipe.schemas import SCHEMAS, schema_text
 from dprecipe.screen import write_output
 
 
-def schema(out: Path | None = None, check: bool = False) -> int:
+def schema(
+    out: Annotated[Path | None, typer.Option(help="The folder; `schemas` by default.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is out of date.")] = False,
+) -> int:
     """Writes every schema into a folder (`schemas` by default); returns the exit code.
 
     With `check` nothing is written, and a missing or outdated file makes the exit code 1.

@@ -6,8 +6,21 @@ import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from dprecipe.cli.arguments import (
+    Base,
+    Device,
+    MaxTokens,
+    NoVerify,
+    PublicKey,
+    ReleasePath,
+    Seed,
+    Temperature,
+    TopP,
+)
 from dprecipe.cli.generate import open_language_model
 from dprecipe.cli.new_file import check_absent, writing_new
 from dprecipe.cli.record_files import ENDINGS, FORMULAS, count_formulas, list_texts, open_records
@@ -29,21 +42,30 @@ STATEMENT = ".synthetic.json"
 
 
 def synthesize(
-    release: Path,
-    out: Path,
-    *,
-    rows: int | None = None,
-    counts: Sequence[str] = (),
-    max_tokens: int | None = None,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    seed: int = 0,
-    guard_formulas: bool = False,
-    compare: Path | None = None,
-    base: Path | None = None,
-    device: str = "auto",
-    check: bool = True,
-    public_key: Path | None = None,
+    release: ReleasePath,
+    out: Annotated[Path, typer.Option(help="A new .csv, .jsonl or .parquet.", show_default=False)],
+    rows: Annotated[int | None, typer.Option(help="Number of records to write.", show_default=False)] = None,
+    counts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--count", metavar="VALUE=N", help="Write N records whose first column has this value. Repeatable."
+        ),
+    ] = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = 1.0,
+    top_p: TopP = 1.0,
+    seed: Seed = 0,
+    guard_formulas: Annotated[
+        bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before what spreadsheets would run.")
+    ] = False,
+    compare: Annotated[
+        Path | None,
+        typer.Option(metavar="PUBLIC", help="Print a comparison with these public records.", show_default=False),
+    ] = None,
+    base: Base = None,
+    device: Device = "auto",
+    no_verify: NoVerify = False,
+    public_key: PublicKey = None,
 ) -> None:
     """Verifies the release, then writes `rows` records, or for each `VALUE=COUNT` of `counts` that many whose first
     column has this value. Beside `out`: a copy of the certificate, and a statement that binds the two.
@@ -54,7 +76,7 @@ def synthesize(
         CertificateInvalid: the release does not verify; nothing of it was loaded.
         RunFailed: too few of the texts are records, or the disk refuses; nothing is written then.
     """
-    wanted = parse_counts(rows, counts)
+    wanted = parse_counts(rows, counts or ())
     if out.suffix not in ENDINGS:
         raise UsageFault(f"{out}: records are written as {', '.join(ENDINGS)}", "choose one of them with --out")
     folder = find_model_folder(release)
@@ -64,7 +86,7 @@ def synthesize(
         check_absent(path)
     if compare is not None:
         check_libraries("--compare", "sklearn")
-    model, verified = open_language_model(release, base, device, check=check, public_key=public_key)
+    model, verified = open_language_model(release, base, device, check=not no_verify, public_key=public_key)
     with importing_libraries("writing records"):
         from dprecipe.models.synthetic import RecordWriter
     writer = RecordWriter(model)

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from pathlib import Path
+from typing import Annotated
 
-from dprecipe.cli.plan import describe_spent, plan_lines
+import typer
+
+from dprecipe import __version__
+from dprecipe.cli.arguments import DataRoot, Overrides, RayAddress, RecipePath, Resume, RunOut
 from dprecipe.faults import BudgetSpent, PlanRefused, UsageFault
 from dprecipe.libraries import TUNING, check_libraries, importing_libraries
-from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.verifiable import find_unverifiable
-from dprecipe.recipe.read import read
-from dprecipe.screen import write_output
-from dprecipe.training.run.folder import hold_to_policies
+from dprecipe.screen import write_note, write_output
 
 
 def tune(
-    recipe: Path,
-    overrides: Sequence[str] = (),
-    out: Path | None = None,
-    resume: bool = False,
-    jobs: int | None = None,
-    data_root: Path | None = None,
-    cluster: str | None = None,
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    out: RunOut = None,
+    resume: Resume = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of runs at once, each in its own process.")] = None,
+    cluster: RayAddress = None,
+    data_root: DataRoot = None,
 ) -> int:
     """Plans, then makes the runs; returns the exit code. Raises the faults of both."""
-    loaded = read(recipe, overrides)
+    write_note(f"dprecipe {__version__}: tuning {recipe}")
+    # Imported after the first words: these take most of a second.
+    from dprecipe.cli.plan import describe_spent, plan_lines
+    from dprecipe.planning.make import plan as make_plan
+    from dprecipe.planning.verifiable import find_unverifiable
+    from dprecipe.recipe.read import read
+    from dprecipe.training.run.folder import hold_to_policies
+
+    loaded = read(recipe, overrides or ())
     plan = hold_to_policies(make_plan(loaded), out, resume, data_root)
     if plan.tuning is None:
         raise UsageFault(f"{recipe} has no block `tuning`", f"dprecipe run {shlex.quote(str(recipe))}")

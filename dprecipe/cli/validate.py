@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from dprecipe import __version__
 from dprecipe.cli import render
+from dprecipe.cli.arguments import Overrides, PolicyPath
 from dprecipe.cli.guard import show_traceback
 from dprecipe.cli.siblings import find_siblings
 from dprecipe.faults import Fault, Finding, Place, RecipeError, Severity, UsageFault
@@ -23,11 +27,13 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def validate(
-    paths: Sequence[Path],
-    output: str = "text",
-    data_root: Path | None = None,
-    policy: Path | None = None,
-    overrides: Sequence[str] = (),
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Recipes, or folders of *.yaml and *.yml.")],
+    output: Annotated[str, typer.Option("--format", help="text, json, github or sarif")] = "text",
+    data_root: Annotated[
+        Path | None, typer.Option(help="Also warn about declared files that are missing from this folder.")
+    ] = None,
+    policy: PolicyPath = None,
+    overrides: Overrides = None,
 ) -> int:
     """Prints every finding of recipes; folders are searched for `*.yaml` and `*.yml`, but for folders of runs in them,
     whose recipes are copies. Exit code: 1 for errors.
@@ -46,7 +52,7 @@ def validate(
     files = [file for path in paths for file in _recipes(path)]
     recipes: list[Loaded] = []
     for file in dict.fromkeys(files):
-        result, read_texts, loaded = check(file, data_root, policy, overrides)
+        result, read_texts, loaded = check(file, data_root, policy, overrides or ())
         findings += result
         texts |= read_texts
         recipes += [] if loaded is None else [loaded]

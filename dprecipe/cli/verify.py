@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from dprecipe.cli.arguments import ExportForm, MaxMemory, MaxSeconds, PolicyPath, PublicKey
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import UsageFault
 from dprecipe.language.statement import ReleaseStatement
@@ -24,13 +28,15 @@ from dprecipe.screen import show_document, write_output
 
 
 def verify(
-    path: Path,
-    public_key: Path | None = None,
-    max_seconds: float = 120,
-    max_memory: float = 4,
-    form: str | None = None,
-    policy: Path | None = None,
-    account_statement: Path | None = None,
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A certificate, or a release/ folder.")],
+    public_key: PublicKey = None,
+    max_seconds: MaxSeconds = 120,
+    max_memory: MaxMemory = 4,
+    form: ExportForm = None,
+    policy: PolicyPath = None,
+    account_statement: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare the run's account with its public statement.")
+    ] = None,
 ) -> None:
     """Checks a certificate and prints its claim, or one of the documents of `EXPORTS` about it; `max_memory` is in GiB.
 

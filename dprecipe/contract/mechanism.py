@@ -27,6 +27,7 @@ from dprecipe.privacy.tuning.score import list_score_charges
 
 if TYPE_CHECKING:
     from dprecipe.contract.certificate import CertificatePart
+    from dprecipe.contract.commands import Commands
     from dprecipe.contract.plan import Assumption, Length
     from dprecipe.contract.stages import PaidStage
     from dprecipe.data.schema import Data
@@ -277,18 +278,6 @@ class Starter(Protocol):
         """Returns a valid recipe without its name; `data` is the source's `data` block, as most mechanisms need it."""
 
 
-class Commands(Protocol):
-    """The commands that a mechanism adds to the command line, and the JSON Schemas of what they print."""
-
-    @property
-    def COMMANDS(self) -> Mapping[str, Callable[..., int | None]]:  # noqa: N802
-        """Functions that typer can read, by command; the first line is the help. They import when called."""
-
-    @property
-    def SCHEMAS(self) -> Mapping[str, Callable[[], dict[str, Any]]]:  # noqa: N802
-        """Functions that return the JSON Schemas, by file name."""
-
-
 @dataclass(frozen=True, slots=True)
 class Mechanism:
     """A mechanism as the core knows it: its traits, and the places of its parts.
@@ -366,7 +355,7 @@ class Mechanism:
     @property
     def commands(self) -> Commands | None:
         """Its additions to the command line; None where there are none."""
-        return cast(Commands, import_module(f"{self.package}.commands")) if self._has("commands") else None
+        return cast("Commands", import_module(f"{self.package}.commands")) if self._has("commands") else None
 
     @property
     def synonyms(self) -> str:

@@ -11,6 +11,7 @@ import typer
 from dprecipe import __main__ as entry
 from dprecipe import libraries
 from dprecipe.cli import main as cli
+from dprecipe.cli.guard import guard_faults
 from dprecipe.faults import BudgetSpent, Finding, Place, PlanRefused
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
@@ -67,7 +68,7 @@ def test_a_short_command_leaves_garbage_alone_and_every_one_at_its_end(
 
 
 def ended(error: BaseException) -> int:
-    @cli.guard_faults
+    @guard_faults
     def command() -> None:
         raise error
 

@@ -19,7 +19,7 @@ from dprecipe.cli.main import app
     ],
 )
 def test_ray_without_an_address_is_a_cluster_of_its_own(words: str, address: str | None) -> None:
-    command = typer.main.get_command(app).commands["tune"]  # type: ignore[attr-defined]
+    command = typer.main.get_command(app).load_command("tune")  # type: ignore[attr-defined]
     given = command.make_context("tune", words.split()).params
-    assert given["ray"] == address
+    assert given["cluster"] == address
     assert given["recipe"].name == "r.yaml"

@@ -125,11 +125,11 @@ def list_commands(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
 def test_commands_and_flags_exist(path: Path) -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    root: Any = typer.main.get_command(app)
     for line in list_commands(path):
-        command, words = commands[line.split()[1].rstrip(",.")], 2
+        command, words = root.load_command(line.split()[1].rstrip(",.")), 2
         if hasattr(command, "commands"):  # a group
-            command, words = command.commands[line.split()[2].rstrip(",.")], 3
+            command, words = command.load_command(line.split()[2].rstrip(",.")), 3
         flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", line)) <= flags | {"--help", "--debug"}, line
         arguments = shlex.split(line.replace("\\|", "|"), comments=True)[words:]

@@ -384,7 +384,7 @@ def test_a_process_that_is_lost_after_the_release_takes_nothing_from_it(
     if before:
         folder.release.mkdir()
     monkeypatch.setattr(together, "launch_processes", launch)
-    monkeypatch.setattr(command, "read_ledger", lambda _: SimpleNamespace(stop_reason=reason))
+    monkeypatch.setattr("dprecipe.privacy.ledger.read", lambda _: SimpleNamespace(stop_reason=reason))
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     assert command._launch(make_plan(read_recipe(tmp_path / "recipe.yaml")), folder) == expected
 

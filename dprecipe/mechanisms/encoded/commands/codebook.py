@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath
 from dprecipe.cli.documents import check_output, path_in_recipe, replace_output
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import PlanRefused, UsageFault
@@ -20,12 +23,12 @@ from dprecipe.text.files import read_file
 
 
 def write_codebook(
-    recipe: Path,
-    out: Path,
-    overrides: Sequence[str] = (),
-    size: int = 1000,
-    data_root: Path | None = None,
-    force: bool = False,
+    recipe: RecipePath,
+    out: Annotated[Path, typer.Option(help="The .npz file to be written.")],
+    overrides: Overrides = None,
+    size: Annotated[int, typer.Option(help="How many codewords at most.", min=1, max=100_000)] = 1000,
+    data_root: DataRoot = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
 ) -> None:
     """Makes a codebook for a recipe and writes it. The recipe may name the file already, whether or not it exists.
 
@@ -37,7 +40,7 @@ def write_codebook(
     """
     check_output(out, force)
     # Read the texts only: the codebook that the recipe names is the one to be made here.
-    loaded = read(recipe, overrides, open_text=read_file)
+    loaded = read(recipe, overrides or (), open_text=read_file)
     spec, data = loaded.recipe.mechanism, loaded.recipe.data
     if not isinstance(spec, Encoded):
         raise UsageFault(f"mechanism {spec.kind} has no codebook", "set mechanism.kind to encoded")

@@ -6,8 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from dprecipe.cli.arguments import Overrides, RecipePath, TextOrJson
 from dprecipe.cli.documents import limit_notes, write_documents
 from dprecipe.contract.mechanism import Facts
 from dprecipe.contract.table import list_kinds
@@ -28,7 +31,12 @@ from dprecipe.screen import show_document, write_output
 FORMATS = ("text", "json")
 
 
-def compare_noise(recipe: Path, overrides: Sequence[str] = (), output: str = "text", out: Path | None = None) -> None:
+def compare_noise(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    output: TextOrJson = "text",
+    out: Annotated[Path | None, typer.Option(help="A folder for noise.json and noise.svg; replaced there.")] = None,
+) -> None:
     """Compares all noise distributions at a recipe's budget and length; with `out`, also writes `noise.json` and
     `noise.svg`.
 
@@ -40,7 +48,7 @@ def compare_noise(recipe: Path, overrides: Sequence[str] = (), output: str = "te
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
     if out is not None:
         write_documents(out, {})  # fail before the work if the folder can't be written
-    loaded = read(recipe, overrides)
+    loaded = read(recipe, overrides or ())
     spec = as_encoding(loaded)
     facts = Facts.of(loaded.recipe, loaded.source.attachments)
     try:

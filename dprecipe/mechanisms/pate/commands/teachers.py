@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import UsageFault
 from dprecipe.libraries import importing_libraries
@@ -19,7 +22,14 @@ PRIVATE = "private: votes of single teachers, without noise. Publish nothing of 
 
 
 def train_teachers(
-    recipe: Path, out: Path, overrides: Sequence[str], shard: str, prepare: bool, data_root: Path | None
+    recipe: RecipePath,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the votes go: private, never to be published.")],
+    overrides: Overrides = None,
+    shard: Annotated[str, typer.Option(metavar="I/N", help="Which part of the teachers to train.")] = "1/1",
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Only make the folder with its key, to be copied to every machine.")
+    ] = False,
+    data_root: DataRoot = None,
 ) -> None:
     """Plans, then trains the shard and keeps its votes; a shard that is there already is not trained again.
 
@@ -31,7 +41,7 @@ def train_teachers(
     from dprecipe.mechanisms.pate.train.shards import TeacherShard  # without torch
 
     part = TeacherShard.parse(shard)
-    plan = hold_to_policies(make_plan(read(recipe, overrides)), None, False, data_root)
+    plan = hold_to_policies(make_plan(read(recipe, overrides or ())), None, False, data_root)
     check_has_teachers(plan)
     if plan.tuning is not None:
         raise UsageFault(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from dprecipe.cli.arguments import Overrides, RecipePath, TextOrJson
 from dprecipe.cli.documents import limit_notes, write_documents
 from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import UsageFault
@@ -22,12 +26,15 @@ FORMATS = ("text", "json")
 
 
 def forecast_votes(
-    recipe: Path,
-    overrides: Sequence[str] = (),
-    agreement: tuple[float, float] = (0.5, 1.0),
-    seed: int = 0,
-    output: str = "text",
-    out: Path | None = None,
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    agreement: Annotated[
+        tuple[float, float],
+        typer.Option(metavar="LOW HIGH", help="Shares of the teachers that agree on a query; uniform between them."),
+    ] = (0.5, 1.0),
+    seed: Annotated[int, typer.Option(help="Seed of the simulated votes.")] = 0,
+    output: TextOrJson = "text",
+    out: Annotated[Path | None, typer.Option(help="A folder for votes.json and votes.svg; replaced there.")] = None,
 ) -> None:
     """Prints a forecast of a recipe's queries; with `out`, also writes `votes.json` and `votes.svg`.
 
@@ -48,7 +55,7 @@ def forecast_votes(
         raise UsageFault(f"{seed} is no seed", "give --seed a whole number >= 0")
     if out is not None:
         write_documents(out, {})  # fails before the work if the folder can't be written
-    loaded = read(recipe, overrides)
+    loaded = read(recipe, overrides or ())
     spec = loaded.recipe.mechanism
     if not isinstance(spec, Pate):
         raise UsageFault(f"mechanism {spec.kind} has no votes", "use mechanism pate")

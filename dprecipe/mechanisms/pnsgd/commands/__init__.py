@@ -5,28 +5,9 @@ It tabulates and plots what `theory` computes, beside the bounds of the papers.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from dprecipe.cli.arguments import Overrides, RecipePath
-
-
-def show_positions(
-    recipe: RecipePath,
-    overrides: Overrides = None,
-    epsilon: Annotated[
-        list[float] | None, typer.Option(metavar="E", help="Where δ is shown; the budget's when left out. Repeatable.")
-    ] = None,
-    output: Annotated[str, typer.Option("--format", help="text, json or csv")] = "text",
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="An .svg or .png to be drawn; replaced.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every position, not a choice of 40.")] = False,
-) -> None:
-    """Show the guarantee of each position in the file, by every bound; reads no data."""
-    from dprecipe.mechanisms.pnsgd.commands.positions import show_positions
-
-    show_positions(recipe, overrides or (), epsilon or (), output, plot, every)
+from dprecipe.contract.commands import Command
 
 
 def schema_of_positions() -> dict[str, Any]:
@@ -37,5 +18,10 @@ def schema_of_positions() -> dict[str, Any]:
     return schema_of(Curve)
 
 
-COMMANDS = {"positions": show_positions}
+COMMANDS = {
+    "positions": Command(
+        f"{__name__}.positions:show_positions",
+        "Show the guarantee of each position in the file, by every bound; reads no data.",
+    ),
+}
 SCHEMAS = {"positions.schema.json": schema_of_positions}

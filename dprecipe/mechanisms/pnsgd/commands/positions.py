@@ -11,8 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+import typer
 from pydantic import ConfigDict, Field
 
+from dprecipe.cli.arguments import Overrides, RecipePath
 from dprecipe.contract.document import Document, Part, RecipeName
 from dprecipe.contract.facts import Probability
 from dprecipe.contract.plan import Plan
@@ -90,12 +92,15 @@ class Curve(Document):
 
 
 def show_positions(
-    recipe: Path,
-    overrides: Sequence[str] = (),
-    epsilons: Sequence[float] = (),
-    output: str = "text",
-    plot: Path | None = None,
-    every: bool = False,
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    epsilons: Annotated[
+        list[float] | None,
+        typer.Option("--epsilon", metavar="E", help="Where δ is shown; the budget's when left out. Repeatable."),
+    ] = None,
+    output: Annotated[str, typer.Option("--format", help="text, json or csv")] = "text",
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="An .svg or .png to be drawn; replaced.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every position, not a choice of 40.")] = False,
 ) -> None:
     """Prints the guarantee by position; with `plot`, also draws it.
 
@@ -107,9 +112,10 @@ def show_positions(
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
     if plot is not None and plot.suffix not in PLOTS:
         raise UsageFault(f"{plot}: a plot is an .svg or a .png", "name such a file with --plot")
+    epsilons = epsilons or []
     if len(epsilons) > MAX_EPSILONS or not all(0 <= e < math.inf for e in epsilons):
         raise UsageFault("--epsilon takes up to eight finite numbers >= 0", "for example --epsilon 0.5 --epsilon 1")
-    loaded = read(recipe, overrides)
+    loaded = read(recipe, overrides or ())
     if loaded.recipe.mechanism.kind != "pnsgd":
         raise UsageFault(
             f"mechanism {loaded.recipe.mechanism.kind} protects all records alike: it has no positions to compare",
