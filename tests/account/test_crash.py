@@ -217,10 +217,10 @@ def test_a_few_kills(in_a_file: str, tmp_path: Path) -> None:
 
 def harass_much(address: str, folder: Path) -> None:
     """Many clients, most of which wait for the lock; then a few, so that many kills hit the one that has it."""
-    harass(address, folder, clients=120, kills=60, pause=0.01)
+    harass(address, folder, clients=60, kills=30, pause=0.01)
     assert check(open_account(address), folder) >= 120 * MIN_DONE
     (folder / "stop").unlink()
-    harass(address, folder, clients=8, kills=200, pause=0.01, seed=2)
+    harass(address, folder, clients=8, kills=100, pause=0.01, seed=2)
     assert check(open_account(address), folder) >= 128 * MIN_DONE
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    "DPRECIPE_ALL_GPU_TESTS" not in os.environ, reason="minutes; most run on the pretended device (tests/pretend_cuda)"
+    "DPRECIPE_ALL_TESTS" not in os.environ, reason="minutes; most run on the pretended device (tests/pretend_cuda)"
 )
 def test_the_tests_that_a_cpu_can_run_pass_there() -> None:
     command = [sys.executable, "-m", "pytest", "-n", "0", "-m", "gpu", "-p", "no:cacheprovider", "tests/gpu"]

@@ -133,7 +133,7 @@ def test_mutated_recipes_are_refused_or_planned() -> None:
 
 
 @pytest.mark.slow
-def test_a_thousand_mutated_recipes_are_refused_or_planned() -> None:
-    planned, refused = fuzzed(1_000, 2)
-    assert planned > 75
-    assert refused > 250
+def test_hundreds_of_mutated_recipes_are_refused_or_planned() -> None:
+    planned, refused = fuzzed(400, 2)
+    assert planned > 30
+    assert refused > 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -46,14 +47,16 @@ def test_every_recipe_of_the_catalogue_has_a_plan() -> None:
 
 SOUND = ("moments", "pate")
 """The workshop by itself accuses nobody; other sound programs are in the tests of each audit."""
-AUDITS, MAX_ALARMS = 12, 3
-"""Of so many audits at 95 % confidence, sound programs raise more alarms with a probability below 0.3 %."""
+AUDITS, MAX_ALARMS = 8, 3
+"""Of so many audits at 95 % confidence, sound programs raise more alarms with a probability below 0.04 %."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [0, 1])
 def test_every_bug_of_the_short_list_is_caught(part: int, tmp_path: Path) -> None:
     bugs = [bug for bug in BUGS if bug.always][part::2]
+    if "DPRECIPE_ALL_TESTS" not in os.environ:
+        bugs = bugs[::2]
     with Workshop(tmp_path) as workshop:
         missed = {bug.name: output for bug in bugs if (output := _try(workshop, bug))}
         for recipe in SOUND[part::2]:

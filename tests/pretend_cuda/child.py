@@ -21,12 +21,6 @@ DROPPED = ("CUBLAS_WORKSPACE_CONFIG", "DPRECIPE_GPU_TESTS_ON")
 """What would change what the tests find."""
 
 
-needs_time = pytest.mark.skipif(
-    "DPRECIPE_ALL_GPU_TESTS" not in os.environ, reason="minutes; set DPRECIPE_ALL_GPU_TESTS=1 for what takes a GPU"
-)
-"""Skips what would not fit into half an hour of CI, unless it is asked for."""
-
-
 def run_tests(folder: Path, *options: str, settings: Settings = USUAL, plugin: bool = False, least: int) -> list[str]:
     """Run tests on the device; return the ids of those that passed, which are all that ran, and `least` at least.
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pretend_cuda.child import needs_device, needs_time, run_tests
+from tests.needs_time import needs_time
+from tests.pretend_cuda.child import needs_device, run_tests
 from tests.pretend_cuda.roads import ROOT
 
 ENGINE, LANGUAGE, NOISE, ROOMS, RUNS = (
@@ -82,7 +83,7 @@ def test_what_a_cpu_does_quickly(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "least"),
     [
-        ((ENGINE,), 19),
+        pytest.param((ENGINE,), 19, marks=needs_time),
         pytest.param((LANGUAGE,), 20, marks=needs_time),
         pytest.param((NOISE, ROOMS, RUNS), 53, marks=needs_time),
     ],

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.needs_time import needs_time
 from tests.pretend_cuda.child import needs_device
 from tests.pretend_cuda.roads import ROOT, Settings, environment
 
@@ -21,7 +22,10 @@ H100 = Settings(backing="meta", mib=78 << 10)
 LEVEL = 0.97
 """What is so much lower, or less, should be what the table says."""
 LONG = ["WRN-16-4", "transformer 100M", "decoder 100M", "decoder 100M, LoRA"]
-CASES = ["MNIST CNN", *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)]
+CASES = [
+    "MNIST CNN",
+    *(pytest.param(name, marks=[pytest.mark.slow, *[needs_time] * ("100M" in name)]) for name in LONG),
+]
 
 
 @needs_device

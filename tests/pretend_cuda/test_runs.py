@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs_time import needs_time
 from tests.pretend_cuda.cases.recipes import TRAINING
-from tests.pretend_cuda.child import needs_device, needs_time, run_python, run_tests
+from tests.pretend_cuda.child import needs_device, run_python, run_tests
 from tests.pretend_cuda.roads import Settings
 from tests.recipe_texts import DIGITS, DPSGD
 

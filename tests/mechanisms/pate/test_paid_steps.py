@@ -208,7 +208,7 @@ def test_a_filtered_run_holds_its_whole_limit_beside_a_step_that_is_drawn_again(
 @pytest.mark.parametrize("epsilon", ["60.0"])
 def test_killed_at_random_moments_nothing_is_drawn_that_is_not_charged(tmp_path: Path, epsilon: str) -> None:
     text = RECIPE.replace("epsilon: 9.0", f"epsilon: {epsilon}").replace("share: 0.2", "noise_multiplier: 8")
-    drawn, ledger = hold_killed(tmp_path, text, kills=12, seed=2)
+    drawn, ledger = hold_killed(tmp_path, text, kills=8, seed=2)
     charged = sum(charge.count for charge in ledger.charges if isinstance(charge.event, StageEvent))
     assert drawn["of_stages"] <= charged
     assert drawn["draws"] - drawn["of_stages"] <= count_events(ledger.charges) - charged

@@ -40,9 +40,9 @@ GNMAX = "{kind: gnmax, noise: {family: gaussian, multiplier: 8}}"
 @pytest.mark.parametrize(
     ("aggregator", "epsilon", "kills"),
     [
-        (CONFIDENT, "9.0", 20),
-        (INTERACTIVE, "auto", 20),
-        (GNMAX, "auto", 20),
+        (CONFIDENT, "9.0", 8),
+        (INTERACTIVE, "auto", 8),
+        (GNMAX, "auto", 8),
     ],
 )
 def test_killed_runs(tmp_path: Path, digits: Planned, aggregator: str, epsilon: str, kills: int) -> None:

@@ -239,6 +239,6 @@ def test_killed_at_random_moments_steps_and_run_are_charged_for_all_that_is_draw
     text = text.replace("multiplier: auto", "multiplier: 5.0").replace("epsilon: 3.0", "epsilon: 60.0")
     text = text.replace("epochs: 50", "epochs: 2000") + "runtime: {checkpoint_seconds: 0.02}\n"
     text = text.replace("share: 0.3", "noise_multiplier: 12")
-    hold_killed(tmp_path / "killed", text, kills=12, seed=3, per_event=10**9)
+    hold_killed(tmp_path / "killed", text, kills=8, seed=3, per_event=10**9)
     ledger = read(tmp_path / "killed" / "run" / "private" / "ledger.jsonl")
     assert sum(charge.count for charge in ledger.charges if charge.event.hides_iterates) == 1

@@ -301,9 +301,9 @@ runtime: {checkpoint_seconds: %s}
     ("checkpoint", "stop", "epochs", "kills", "seconds"),
     [
         pytest.param("none", "random", 50, 2, 30, marks=pytest.mark.slow),
-        pytest.param("encrypted", "last", 1500, 20, 0.02, marks=pytest.mark.slow),
-        pytest.param("encrypted", "random", 1000, 20, 0.000001, marks=pytest.mark.slow),
-        pytest.param("none", "last", 20, 20, 30, marks=pytest.mark.slow),
+        pytest.param("encrypted", "last", 700, 8, 0.02, marks=pytest.mark.slow),
+        pytest.param("encrypted", "random", 500, 8, 0.000001, marks=pytest.mark.slow),
+        pytest.param("none", "last", 20, 8, 30, marks=pytest.mark.slow),
     ],
 )
 def test_killed_runs(tmp_path: Path, checkpoint: str, stop: str, epochs: int, kills: int, seconds: float) -> None:

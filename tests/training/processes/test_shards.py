@@ -23,6 +23,7 @@ from dprecipe.training.processes.processes import FollowerGate, ProcessGroup
 from dprecipe.training.processes.shards import Shard
 from dprecipe.training.run.gate import SumNoise, Ticket
 from dprecipe.training.steps.optimise import optimizer_of
+from tests.needs_time import needs_time
 
 DRIVER = Path(__file__).with_name("shards_driver.py")
 SHAPES = ((3, 4), (5,), (2, 2))
@@ -236,6 +237,7 @@ model: {kind: causal_lm, init: base, lora: {rank: 2}}
 
 
 @pytest.mark.slow
+@needs_time
 def test_two_processes_with_half_a_frozen_decoder_each_release_what_one_does(tmp_path: Path) -> None:
     """And certify the same. Steps are small: adapters leave zero, a saddle, in a direction that rounding decides."""
     pytest.importorskip("transformers", reason="transformers is not installed")

@@ -67,7 +67,7 @@ def test_paid_steps_killed_at_random_moments_are_never_drawn_twice_for_the_price
     runs = int(os.environ.get("DPRECIPE_KILLED_RUNS", "0"))
     for seed in range(max(1, runs)):
         drawn, ledger = hold_killed(
-            tmp_path / str(seed), text.replace("epsilon: 3.0", "epsilon: 30.0"), kills=25 if runs else 12, seed=seed
+            tmp_path / str(seed), text.replace("epsilon: 3.0", "epsilon: 30.0"), kills=25 if runs else 8, seed=seed
         )
         charged = sum(charge.count for charge in ledger.charges if isinstance(charge.event, StageEvent))
         lost = sum(charge.count for charge in ledger.unsettled if isinstance(charge.event, StageEvent))
@@ -82,10 +82,10 @@ def test_paid_steps_killed_at_random_moments_are_never_drawn_twice_for_the_price
     ("mechanism", "scheme", "steps", "kills"),
     [
         (DPSGD, "poisson, batch_size: 64", 200, 1),
-        pytest.param(DPSGD, "poisson, batch_size: 64", 1800, 12, marks=pytest.mark.slow),
-        pytest.param(DPSGD, "full_batch", 900, 12, marks=pytest.mark.slow),
-        pytest.param(DPSGD, "shuffle, batch_size: 128", 1440, 12, marks=pytest.mark.slow),
-        pytest.param(ENCODED, "poisson, batch_size: 64", 900, 12, marks=pytest.mark.slow),
+        pytest.param(DPSGD, "poisson, batch_size: 64", 1000, 8, marks=pytest.mark.slow),
+        pytest.param(DPSGD, "full_batch", 600, 8, marks=pytest.mark.slow),
+        pytest.param(DPSGD, "shuffle, batch_size: 128", 720, 8, marks=pytest.mark.slow),
+        pytest.param(ENCODED, "poisson, batch_size: 64", 600, 8, marks=pytest.mark.slow),
     ],
 )
 def test_t24_killed_runs(tmp_path: Path, mechanism: str, scheme: str, steps: int, kills: int) -> None:
@@ -94,7 +94,7 @@ def test_t24_killed_runs(tmp_path: Path, mechanism: str, scheme: str, steps: int
 
 @pytest.mark.parametrize(
     ("room", "kills", "slots"),
-    [(3.4, 16, None), (30.0, 16, "year")],
+    [(3.4, 8, None), (30.0, 8, "year")],
 )
 @pytest.mark.slow  # its quick sisters: test_account_run.py
 def test_killed_runs_draw_no_more_than_their_account_counts(

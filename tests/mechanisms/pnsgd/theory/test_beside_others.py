@@ -87,11 +87,8 @@ def test_beside_gaussian_steps_squared_mu_add_up_position_by_position(order: str
             pytest.param(name, beside, marks=pytest.mark.slow)
             for name, beside in (
                 ("permuted", (MOMENTS,)),
-                ("permuted", (COVARIANCE, QUANTILE)),
-                ("laplace", (MOMENTS,)),
                 ("laplace", (MOMENTS, ITEMS)),
                 ("staged", (MOMENTS, ITEMS)),
-                ("random_stop", (MOMENTS,)),
                 ("random_stop", (COVARIANCE, QUANTILE)),
             )
         ),
