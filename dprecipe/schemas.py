@@ -13,7 +13,7 @@ from dprecipe.cli.findings import Findings
 from dprecipe.contract.document import DIALECT, schema_of
 from dprecipe.contract.table import MECHANISMS
 from dprecipe.nonprivate.documents import provenance_schema
-from dprecipe.nonprivate.plan import PublicPlanDocument
+from dprecipe.nonprivate.plan_document import PublicPlanDocument
 from dprecipe.planning.schema import plan_schema
 from dprecipe.policy.schema import policy_schema
 from dprecipe.recipe.root import PublicRecipe, Recipe

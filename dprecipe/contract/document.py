@@ -1,6 +1,7 @@
 """The base of JSON documents that commands print: one model gives the text, the JSON and the JSON Schema.
 
-A document may gain keys in a later version, so its schema allows keys that it does not name, unless it is closed.
+A document may gain keys in a later version, so its schema allows keys that it does not name; one with `extra="forbid"`
+is closed.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import ConfigDict, Field, PlainSerializer
 
 from dprecipe.contract.facts import Digest
 from dprecipe.language.base import Block, NonNegativeFloat
@@ -52,6 +53,6 @@ class Document(Part):
         return as_json(self.to_json())
 
 
-def schema_of(model: type[BaseModel], **more: Any) -> dict[str, Any]:
-    """Returns the JSON Schema of what a model writes."""
-    return {"$schema": DIALECT, **model.model_json_schema(mode="serialization")} | more
+def schema_of(model: type[Document]) -> dict[str, Any]:
+    """Returns the JSON Schema of what a document writes."""
+    return {"$schema": DIALECT, **model.model_json_schema(mode="serialization")}

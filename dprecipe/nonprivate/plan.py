@@ -5,37 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import ConfigDict, Field
-
-from dprecipe.contract.document import Document, RecipeName
-from dprecipe.contract.facts import Digest
 from dprecipe.contract.plan import Length, RecipeSource, digest_of
 from dprecipe.data.schema import Data
 from dprecipe.faults import PlanRefused
-from dprecipe.language.base import PositiveInt
 from dprecipe.language.training import Training
 from dprecipe.models.public_record import NO_GUARANTEE
 from dprecipe.models.schema import Model
 from dprecipe.nonprivate.rules import check
 from dprecipe.recipe.read import LoadedPublic
 from dprecipe.recipe.root import PublicRuntime
-
-
-class PublicPlanDocument(Document):
-    """A plan without privacy: `plan.json`, and what `dprecipe plan --format json` prints."""
-
-    model_config = ConfigDict(title="dprecipe plan without privacy", extra="forbid")
-
-    schema_: Literal["dprecipe.public-plan/v1"] = Field("dprecipe.public-plan/v1", alias="schema")
-    recipe: RecipeName
-    digest: Digest
-    mechanism: Literal["none"] = "none"
-    guarantee: None = None
-    notice: Annotated[str, Field(json_schema_extra={"const": NO_GUARANTEE})] = NO_GUARANTEE
-    steps: PositiveInt
-    batch_size: PositiveInt
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +42,9 @@ class PublicPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the plan as `dprecipe plan --format json` prints it."""
+        from dprecipe.contract.document import RecipeName
+        from dprecipe.nonprivate.plan_document import PublicPlanDocument
+
         return PublicPlanDocument(
             recipe=RecipeName(name=self.name, digest=self.source.digest),
             digest=self.digest,
