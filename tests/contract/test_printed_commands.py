@@ -6,11 +6,13 @@ import ast
 import re
 from pathlib import Path
 
+import typer
+
 import dprecipe
+from dprecipe.cli.main import app
 
 SOURCES = sorted(Path(dprecipe.__file__).parent.rglob("*.py"))
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-NAMES = "|".join(sorted(set(re.findall(r"`dprecipe ([a-z]+) ", README)) | {"copies", "schema"}))
+NAMES = "|".join(sorted(typer.main.get_command(app).commands))  # type: ignore[attr-defined]
 COMMAND = re.compile(rf"dprecipe ({NAMES})( [a-z]+)*( [A-Z]+)*( --[a-z-]+)? $")
 NO_PATHS = ("dprecipe explain ", " --shard ")
 """Ends of a text that a code or a number follows, never a path."""

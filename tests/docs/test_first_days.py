@@ -1,5 +1,4 @@
-"""What the README and docs/tutorials/first-days.md show is typed again: each command of a transcript, on synthetic
-data."""
+"""What docs/tutorials/first-days.md shows is typed again: each command of a transcript, on synthetic data."""
 
 from __future__ import annotations
 
@@ -79,26 +78,6 @@ def count_accounts(folder: Path) -> int:
 
     columns = [pq.read_table(path, columns=["account"])["account"].to_numpy() for path in sorted(folder.iterdir())]
     return len(np.unique(np.concatenate(columns)))
-
-
-@pytest.mark.slow
-def test_from_a_csv_to_a_verified_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first thing that the README shows."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DPRECIPE_DATA", raising=False)
-    random = np.random.default_rng(0)
-    lines = ["patient,age,ward,emergency,returned"]
-    for patient in range(1500):
-        for _ in range(random.integers(1, 6)):
-            age, ward, emergency = random.integers(18, 100), random.integers(3), random.random() < 0.3
-            returned = age / 20 + 2 * emergency + random.normal() > 4
-            fields = (f"P{patient}", age, ["surgery", "cardiology", "icu"][ward], ["no", "yes"][int(emergency)])
-            lines.append(",".join(map(str, (*fields, ["no", "yes"][int(returned)]))))
-    Path("visits.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert "\nverified\n" in type_again(read_section("README.md", "From a CSV to a verified release"))
-    predicted = Path("predictions.csv").read_text("utf-8").splitlines()
-    assert len(predicted) == len(lines)
-    assert set(predicted[1:]) == {"no", "yes"}
 
 
 def test_each_day_of_the_page_is_typed_again() -> None:

@@ -1,4 +1,4 @@
-"""The commands of the README, and what each says in an environment that has the dependencies alone."""
+"""Every command, and what each says in an environment that has the dependencies alone."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ GROUPS: tuple[tuple[Case, ...], ...] = (
         *(Case(f"init {kind}-starter.yaml --data {kind}") for kind in ("idx", "csv", "parquet", "json_lines", "npz")),
     ),
     (
-        Case("init private.yaml --from visits.csv --private --label returned --unit patient"),
-        Case("init public.yaml --from visits.csv --public --label returned --unit patient"),
+        Case("init private.yaml --from visits.csv --private --label readmitted --unit patient_id"),
+        Case("init public.yaml --from visits.csv --public --label readmitted --unit patient_id"),
         Case("validate public.yaml", says="no findings"),
-        Case("init lines.yaml --from visits.jsonl --public --label returned --unit patient"),
+        Case("init lines.yaml --from visits.jsonl --public --label readmitted --unit patient_id"),
         Case("init arrays.yaml --from arrays.npz --public --label labels"),
-        refused("init table.yaml --from visits.parquet --public --label returned", "pyarrow"),
+        refused("init table.yaml --from visits.parquet --public --label readmitted", "pyarrow"),
     ),
     (
         Case("explain P108", says="ε above 10"),

@@ -99,21 +99,13 @@ def _write_records(folder: Path) -> None:
     """The table of the README in several formats, and a recipe for each source that is no part of Python."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (recipe,) = re.findall(r"^```yaml\n(recipe: [^`]*\nname: visits\n.*?)^```$", readme, re.MULTILINE | re.DOTALL)
-    random = np.random.default_rng(0)
-    rows = [
-        {
-            "patient": row // 3,
-            "age": int(random.integers(0, 100)),
-            "ward": ("surgery", "cardiology", "icu")[row % 3],
-            "emergency": ("true", "false")[row % 2],
-            "returned": ("no", "yes")[int(random.integers(2))],
-        }
-        for row in range(4500)
-    ]
-    _write_csv(folder / "visits.csv", rows)
-    _write_csv(folder / "long.csv", [{**row, "note": "of some length " * 70} for row in rows])
+    table = (ROOT / "examples" / "visits" / "visits.csv").read_text(encoding="utf-8")
+    (folder / "visits.csv").write_text(table, encoding="utf-8")
+    rows = list(csv.DictReader(table.splitlines()))
+    _write_csv(folder / "long.csv", [{**row, "note": "of some length " * 180} for row in rows])
     (folder / "visits.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (folder / "visits.parquet").write_bytes(b"PAR1, and more that only its library can read")
+    random = np.random.default_rng(0)
     np.savez(folder / "arrays.npz", features=random.random((100, 5), np.float32), labels=np.arange(100) % 2)
     (folder / "images" / "a").mkdir(parents=True)
     (folder / "images" / "b").mkdir()
@@ -121,6 +113,7 @@ def _write_records(folder: Path) -> None:
         (folder / "images" / name / "x.png").write_bytes(b"\x89PNG")
     query = "source: {}\n    query: SELECT * FROM visits\n    tables: {{visits: {}}}"
     csv_source = "source: csv\n    path: visits.csv"
+    recipe = recipe.replace("path: examples/visits/visits.csv", "path: visits.csv")
     assert csv_source in recipe
     sources = {
         "visits": csv_source,
@@ -140,7 +133,7 @@ def _write_records(folder: Path) -> None:
     (folder / "house" / POLICY_FILE).write_text(POLICY, encoding="utf-8")
 
 
-def _write_csv(path: Path, rows: list[dict[str, object]]) -> None:
+def _write_csv(path: Path, rows: list[dict[str, str]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, list(rows[0]))
         writer.writeheader()
