@@ -1,4 +1,4 @@
-"""Membership inference on models that recipes release, beside what their claims allow: figures of docs/how-to/audit.md.
+"""Membership inference on models that recipes release, beside what their claims allow: docs/project/attacks.md.
 
 Each task takes a recipe of `recipes/`, a few of its records (one in ten of them with a wrong label, which a model can
 only learn by heart), and trains many models on random halves: without privacy until they know their records, and with
@@ -36,6 +36,8 @@ from dprecipe.recipe.read import Loaded, LoadedPublic, read_any
 from dprecipe.text.dump import dump
 
 AIMS = (0.001, 0.01, 0.1)
+SHOWN = 2
+"""Columns of rates in the tables: the first of `AIMS`. The JSON file has all."""
 MODELS, SHADOWS = 48, 24
 WRONG = 0.1
 """Share of records with a wrong label."""
@@ -255,8 +257,9 @@ GROUPS = {"all": "all records", "wrong": "records with a wrong label"}
 
 
 def tables(results: Mapping[str, Any], group: str) -> str:
-    """Of one group of records: a row for each way to train."""
-    header = ["task", "privacy", "AUC", "advantage", *(f"false positives near {100 * aim:g} %" for aim in AIMS)]
+    """Returns a table of one group of records, with a row for each way to train."""
+    aims = [f"false positives near {100 * aim:g} %" for aim in AIMS[:SHOWN]]
+    header = ["task", "privacy", "AUC", "advantage", *aims]
     lines = []
     for task in results["tasks"]:
         for way in task["ways"]:
@@ -265,7 +268,7 @@ def tables(results: Mapping[str, Any], group: str) -> str:
             cells = [f"{found['auc'][0]:.3f}", f"{found['advantage'][0]:.3f}"]
             if epsilon is not None:
                 cells[1] += f" of {way['allowed_advantage']:.2f}{refuted}"
-            for row in found["rates"]:
+            for row in found["rates"][:SHOWN]:
                 cell = f"{_percent(row['true_positives'])} at {_write(row['false_positives'][0])}"
                 if epsilon is not None:
                     cell += f" (≤ {_write(row['allowed'])})" + (" **refuted**" if row["refuted"] else "")
@@ -275,15 +278,16 @@ def tables(results: Mapping[str, Any], group: str) -> str:
 
 
 def list_accuracies(results: Mapping[str, Any]) -> str:
-    """Of models of each way to train."""
-    header = ["task", "records", "way to train", "accuracy on its records", "on others"]
+    """Returns a table of accuracies in per cent, of the model's own records and of others, with a row for each task."""
     lines = []
     for task in results["tasks"]:
+        cells = []
         for way in task["ways"]:
             epsilon, (inside, outside) = way["epsilon"], way["accuracy"]
             name = "none" if epsilon is None else f"ε = {round(epsilon, 2):g}"
-            lines.append([task["title"], f"{task['records']:,}", name, f"{_write(inside)} %", f"{_write(outside)} %"])
-    return table(header, lines)
+            cells.append(f"{name}: {_write(inside)}, {_write(outside)}")
+        lines.append([task["title"], f"{task['records']:,}", *cells])
+    return table(["task", "records", *("privacy: own, others" for _ in lines[0][2:])], lines)
 
 
 def _percent(rate: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""Draw the maps of docs/explanation/architecture.md and the curves of docs/how-to/audit.md, each in light and in dark:
+"""Draw the maps of docs/explanation/architecture.md and the curves of docs/project/attacks.md, light and dark:
 `python docs/images/draw.py`.
 
 Widths leave room for fonts that are a fifth wider than the usual ones.

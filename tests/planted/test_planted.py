@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -28,6 +29,12 @@ def test_bugs_have_names_of_their_own_and_reasons() -> None:
     assert len(BUGS) >= 25
     assert Counter(bug.name for bug in BUGS).most_common(1)[0][1] == 1
     assert all(bug.why and bug.recipe in RECIPES for bug in BUGS)
+
+
+def test_the_page_has_a_row_for_every_bug() -> None:
+    page = (PACKAGE.parent / "docs" / "project" / "planted.md").read_text("utf-8")
+    assert Counter(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == Counter(bug.name for bug in BUGS)
+    assert f"holds {len(BUGS)} changes" in page
 
 
 def test_an_edit_needs_its_text_exactly_once() -> None:
