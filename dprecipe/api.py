@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dprecipe.faults import UsageFault
 from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.policy.apply import hold_plan
+from dprecipe.policy.apply import enforce_on_plan
 from dprecipe.recipe.read import Loaded, read
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def plan(loaded: Loaded) -> Plan:
         UsageFault: `loaded` is not what `load` returns.
     """
     _check_type("loaded", loaded, Loaded, "load the recipe first: dprecipe.plan(dprecipe.load(path))")
-    return hold_plan(make_plan(loaded))
+    return enforce_on_plan(make_plan(loaded))
 
 
 @ignoring_warnings()

@@ -73,10 +73,10 @@ def audit(
     # Imported after the first words: these take most of a second.
     from dprecipe.language.audit import MAX_STEPS, MIN_CONFIDENCE, MIN_STEPS
     from dprecipe.planning.make import plan as make_plan
-    from dprecipe.policy.apply import hold_plan
+    from dprecipe.policy.apply import enforce_on_plan
     from dprecipe.recipe.read import read
 
-    plan = hold_plan(make_plan(read(recipe, overrides or ())))
+    plan = enforce_on_plan(make_plan(read(recipe, overrides or ())))
     named = _check_depths(plan, depths or ())
     for option, value in (("--steps", steps), ("--releases", releases)):
         if value is not None and option.removeprefix("--") not in named:

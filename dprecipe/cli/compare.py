@@ -16,7 +16,7 @@ from dprecipe.comparison.compare import Interval, PairedTest, Standing, compare_
 from dprecipe.comparison.contenders import Contender, contend_recipe, contend_release
 from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.policy.apply import hold_plan
+from dprecipe.policy.apply import enforce_on_plan
 from dprecipe.recipe.read import read
 from dprecipe.release.plots import render_svg_file
 from dprecipe.release.scores import format_score
@@ -79,7 +79,7 @@ def read_contender(path: Path) -> Contender:
         UsageFault: there is nothing of these.
     """
     if path.suffix in (".yaml", ".yml") and not path.is_dir():
-        return contend_recipe(hold_plan(make_plan(read(path))), path)
+        return contend_recipe(enforce_on_plan(make_plan(read(path))), path)
     inner = path / "release"
     return contend_release(verify(inner if inner.is_dir() else path), path)
 

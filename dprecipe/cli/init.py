@@ -78,7 +78,7 @@ def init_from(
     """
     from dprecipe.data.files import data_root
     from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, read_sample
-    from dprecipe.policy.apply import hold_sample
+    from dprecipe.policy.apply import enforce_on_sample
     from dprecipe.recipe.draft import Asked, draft_data
 
     if public == private:
@@ -92,7 +92,7 @@ def init_from(
         raise UsageFault(f"there is no draft for the mechanism {mechanism}", f"choose one of {', '.join(drafted)}")
     root = data_root(None, path)
     if public:
-        hold_sample(file.absolute(), root, path)
+        enforce_on_sample(file.absolute(), root, path)
     try:
         sample = read_sample(file, MAX_ROWS if public else PRIVATE_ROWS)
     except DataFault as fault:

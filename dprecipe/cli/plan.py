@@ -21,7 +21,7 @@ from dprecipe.planning.audit import describe_audit
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.tuning_words import describe_candidates, describe_runs, describe_score
 from dprecipe.planning.verifiable import find_unverifiable
-from dprecipe.policy.apply import hold_loaded, hold_plan
+from dprecipe.policy.apply import enforce_on_plan, enforce_on_recipe
 from dprecipe.privacy.rounding import write_number
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.release.tensors import expected_shapes
@@ -53,7 +53,7 @@ def plan(
     if isinstance(loaded, LoadedPublic):
         _show_public(loaded, output, compare)
         return
-    result = hold_plan(make_plan(loaded))
+    result = enforce_on_plan(make_plan(loaded))
     findings = find_unverifiable(result)
     if findings:
         raise PlanRefused(loaded.located(findings))
@@ -79,7 +79,7 @@ def _show_public(loaded: LoadedPublic, output: str, compare: bool) -> None:
             "--compare-accountants: a recipe with mechanism none has nothing to account for", "leave it out"
         )
     result = make_public_plan(loaded)
-    hold_loaded(loaded)
+    enforce_on_recipe(loaded)
     if output == "json":
         show_document(as_json(result.to_json()))
     else:

@@ -120,10 +120,10 @@ def _run_public(
     from dprecipe.data.files import data_root as find_data_root
     from dprecipe.models.public_record import NO_GUARANTEE
     from dprecipe.nonprivate.plan import make_plan as make_public_plan
-    from dprecipe.policy.apply import hold_loaded
+    from dprecipe.policy.apply import enforce_on_recipe
 
     plan = make_public_plan(loaded)
-    hold_loaded(loaded, find_data_root(data_root, plan.source.file))
+    enforce_on_recipe(loaded, find_data_root(data_root, plan.source.file))
     if options:
         raise UsageFault(
             f"{', '.join(options)}: a run with mechanism none spends nothing",

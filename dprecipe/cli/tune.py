@@ -30,10 +30,10 @@ def tune(
     from dprecipe.planning.make import plan as make_plan
     from dprecipe.planning.verifiable import find_unverifiable
     from dprecipe.recipe.read import read
-    from dprecipe.training.run.folder import hold_to_policies
+    from dprecipe.training.run.folder import enforce_policies
 
     loaded = read(recipe, overrides or ())
-    plan = hold_to_policies(make_plan(loaded), out, resume, data_root)
+    plan = enforce_policies(make_plan(loaded), out, resume, data_root)
     if plan.tuning is None:
         raise UsageFault(f"{recipe} has no block `tuning`", f"dprecipe run {shlex.quote(str(recipe))}")
     findings = find_unverifiable(plan)

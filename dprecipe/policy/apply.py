@@ -35,7 +35,7 @@ def check_loaded(loaded: Loaded | LoadedPublic, more: Path | None = None) -> tup
     return loaded.located(check_policies(read_facts(loaded.recipe), load_policies(loaded.source.file, more)))
 
 
-def hold_loaded(loaded: Loaded | LoadedPublic, root: Path | None = None) -> None:
+def enforce_on_recipe(loaded: Loaded | LoadedPublic, root: Path | None = None) -> None:
     """Refuses a recipe that a policy does not allow, where it is used without a plan: to run one without privacy, or to
     publish something about its public records. `root`: the data root, if data are about to be read.
 
@@ -52,7 +52,7 @@ def hold_loaded(loaded: Loaded | LoadedPublic, root: Path | None = None) -> None
     _refuse(loaded, _place(read_facts(loaded.recipe), root, policies), policies)
 
 
-def hold_sample(file: Path, root: Path, recipe: Path) -> None:
+def enforce_on_sample(file: Path, root: Path, recipe: Path) -> None:
     """Refuses to read `file`, an absolute path, as a public sample for `recipe` if a policy above the recipe names it.
 
     Raises:
@@ -71,17 +71,17 @@ def hold_sample(file: Path, root: Path, recipe: Path) -> None:
         raise PlanRefused([replace(finding, path="", remedy=remedy) for finding in findings])
 
 
-def hold_plan(plan: Plan) -> Plan:
+def enforce_on_plan(plan: Plan) -> Plan:
     """Checks a plan against the policies found above its recipe; returns it with the policies that it keeps to.
 
     Raises:
         RecipeError: a policy is wrong.
         PlanRefused: with what is not allowed.
     """
-    return _hold(plan, {})
+    return _enforce(plan, {})
 
 
-def hold_run(
+def enforce_on_run(
     plan: Plan, root: Path | None, from_python: Sequence[str] = (), began: Sequence[PolicyRecord] | None = None
 ) -> Plan:
     """Does the same for a run that is about to begin: also checks its key, the installed packages, and where its files
@@ -91,13 +91,13 @@ def hold_run(
     folder, permit nothing and affect only the wording of a refusal.
 
     Raises:
-        RecipeError, PlanRefused: as `hold_plan`.
+        RecipeError, PlanRefused: as `enforce_on_plan`.
         UsageFault: the key that signs can't be used.
     """
     from dprecipe.release.facts import list_versions  # slow to import, and needed only for runs
 
     try:
-        return _hold(plan, list_versions(), from_python, root)
+        return _enforce(plan, list_versions(), from_python, root)
     except PlanRefused as refused:
         if began is None:
             raise
@@ -120,7 +120,9 @@ def _advise_resumed(finding: Finding, began: Sequence[PolicyRecord], plan: Plan)
     )
 
 
-def _hold(plan: Plan, versions: Mapping[str, str], from_python: Sequence[str] = (), root: Path | None = None) -> Plan:
+def _enforce(
+    plan: Plan, versions: Mapping[str, str], from_python: Sequence[str] = (), root: Path | None = None
+) -> Plan:
     if not find_policies(plan.source.file):
         return plan
     from dprecipe.policy.facts import read_facts

@@ -17,7 +17,7 @@ from dprecipe.cli.main import app
 from dprecipe.cli.sarif import as_sarif
 from dprecipe.faults import CertificateInvalid, Finding, PlanRefused, RecipeError
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.policy.apply import hold_plan, hold_run
+from dprecipe.policy.apply import enforce_on_plan, enforce_on_run
 from dprecipe.policy.find import POLICY_FILE
 from dprecipe.policy.read import read_policy
 from dprecipe.policy.verified import hold_certificate
@@ -25,7 +25,7 @@ from dprecipe.recipe.read import read
 from dprecipe.release.sign import key_id
 from dprecipe.release.verify import Verified, verify
 from dprecipe.training.run.account_run import open_account_of
-from dprecipe.training.run.folder import RunFolder, hold_to_policies
+from dprecipe.training.run.folder import RunFolder, enforce_policies
 from tests.recipe_texts import SMALL
 from tests.training.run.test_account_run import make_account
 
@@ -100,7 +100,7 @@ def test_validate_checks_policies_as_policies(recipe: Path, tmp_path: Path) -> N
 
 
 def test_plan_is_refused_or_states_what_it_keeps_to(recipe: Path, tmp_path: Path) -> None:
-    before = hold_plan(make_plan(read(recipe)))
+    before = enforce_on_plan(make_plan(read(recipe)))
     assert before.policies == ()
     (tmp_path / POLICY_FILE).write_text(POLICY, encoding="utf-8")
     plan = dprecipe.plan(dprecipe.load(recipe))
@@ -121,7 +121,7 @@ def test_an_epsilon_to_be_solved_is_judged_by_the_plan(recipe: Path, tmp_path: P
     (tmp_path / POLICY_FILE).write_text(STRICT, encoding="utf-8")
     assert call("validate", recipe).exit_code == 0
     with pytest.raises(PlanRefused, match="Q101"):
-        hold_plan(make_plan(read(recipe)))
+        enforce_on_plan(make_plan(read(recipe)))
 
 
 def test_a_run_is_refused_before_there_is_a_folder(recipe: Path, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_run_is_refused_before_there_is_a_folder(recipe: Path, tmp_path: Path)
 
 def test_a_run_that_goes_on_under_a_stricter_policy_is_told_what_helps(recipe: Path, tmp_path: Path) -> None:
     (tmp_path / POLICY_FILE).write_text(POLICY, encoding="utf-8")
-    plan = hold_run(make_plan(read(recipe)), recipe.parent)
+    plan = enforce_on_run(make_plan(read(recipe)), recipe.parent)
     RunFolder.create(tmp_path / "out", plan)
     (tmp_path / POLICY_FILE).write_text(STRICT, encoding="utf-8")
     result = call("run", recipe, "--resume", "--out", tmp_path / "out")
@@ -147,11 +147,11 @@ def test_a_run_that_goes_on_under_a_stricter_policy_is_told_what_helps(recipe: P
     assert f"began under another text: hospital ({plan.policies[0].digest[:19]}" in result.stderr.replace("\n", " ")
     assert "keeps its recipe" in result.stderr
     (tmp_path / POLICY_FILE).write_text(POLICY, encoding="utf-8")  # the remedy
-    assert hold_to_policies(plan, tmp_path / "out", resume=True, root=None).policies == plan.policies
+    assert enforce_policies(plan, tmp_path / "out", resume=True, root=None).policies == plan.policies
     (tmp_path / "none").mkdir()
     (tmp_path / POLICY_FILE).write_text(STRICT, encoding="utf-8")
     with pytest.raises(PlanRefused, match="began without one"):
-        hold_to_policies(plan, tmp_path / "none", resume=True, root=None)
+        enforce_policies(plan, tmp_path / "none", resume=True, root=None)
 
 
 def test_a_run_is_held_with_its_key_its_versions_and_what_python_passes(
@@ -164,17 +164,17 @@ def test_a_run_is_held_with_its_key_its_versions_and_what_python_passes(
     (tmp_path / POLICY_FILE).write_text(
         POLICY.replace("{}", f"{{office: {office}}}").replace("max_epsilon: 3.0", rule), encoding="utf-8"
     )
-    assert len(hold_run(plan, recipe.parent).policies) == 1
+    assert len(enforce_on_run(plan, recipe.parent).policies) == 1
     for given, code in ((["model"], "Q109"), (["data.train"], "Q110"), (["data.test"], "Q110")):
         with pytest.raises(PlanRefused, match=code):
-            hold_run(plan, recipe.parent, given)
+            enforce_on_run(plan, recipe.parent, given)
     (tmp_path / POLICY_FILE).write_text(
         POLICY.replace("{}", f"{{office: {'0' * 64}}}").replace("max_epsilon: 3.0", rule.replace("'*'", "'0.0'")),
         encoding="utf-8",
     )
-    assert len(hold_plan(plan).policies) == 1  # neither the key nor numpy is judged before the run
+    assert len(enforce_on_plan(plan).policies) == 1  # neither the key nor numpy is judged before the run
     with pytest.raises(PlanRefused) as caught:
-        hold_run(plan, recipe.parent)
+        enforce_on_run(plan, recipe.parent)
     assert {finding.code for finding in caught.value.findings} == {"Q107", "Q111"}
 
 
@@ -182,7 +182,7 @@ def test_a_policy_that_cannot_be_read_stops_everything(recipe: Path, tmp_path: P
     (tmp_path / POLICY_FILE).write_text("rules: []\n", encoding="utf-8")
     assert call("validate", recipe).exit_code == 1
     with pytest.raises(RecipeError):
-        hold_plan(make_plan(read(recipe)))
+        enforce_on_plan(make_plan(read(recipe)))
 
 
 @pytest.fixture(scope="module")

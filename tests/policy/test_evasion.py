@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from dprecipe.cli.main import app
 from dprecipe.faults import PlanRefused
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.policy.apply import hold_run
+from dprecipe.policy.apply import enforce_on_run
 from dprecipe.policy.find import POLICY_FILE
 from dprecipe.recipe.read import read
 from tests.mechanisms.pate.conftest import AGGREGATORS, VOTES
@@ -282,10 +282,10 @@ def test_records_from_python_have_no_name_that_is_surely_excepted(file: str, hos
     text = PRIVATE % csv(file)
     recipe = write(hospital, text, "'*'", f"except: ['f*.csv'], {STRICT}")
     planned = make_plan(read(recipe))
-    assert hold_run(planned, hospital / "team").policies
-    assert hold_run(planned, hospital / "team", ["data.test", "model"]).policies
+    assert enforce_on_run(planned, hospital / "team").policies
+    assert enforce_on_run(planned, hospital / "team", ["data.test", "model"]).policies
     with pytest.raises(PlanRefused, match="above 1"):
-        hold_run(planned, hospital / "team", ["data.train"])
+        enforce_on_run(planned, hospital / "team", ["data.train"])
     for data, holds in (("recipe", True), ("python", False)):
         (hospital / data).mkdir()
         release = release_of(text, hospital / data, data=data)

@@ -24,7 +24,7 @@ from dprecipe.contract.plan import Plan, RecipeSource
 from dprecipe.faults import Fault, RunFailed, UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.planning.trials import planner_of
-from dprecipe.policy.apply import hold_run
+from dprecipe.policy.apply import enforce_on_run
 from dprecipe.privacy.ledger import Ledger, lock_ledger
 from dprecipe.release import certificate
 from dprecipe.release import folder as release_folder
@@ -183,11 +183,11 @@ def _hold_again(plan: Plan, folder: RunFolder, facts: RunFacts) -> Plan:
     lay was looked at when the run began.
 
     Raises:
-        RecipeError, PlanRefused: see `hold_run`.
+        RecipeError, PlanRefused: see `enforce_on_run`.
     """
     from_python = ["model"] if facts.model == "python" else []
     from_python += ["data.train", "data.test", "data.public"] if facts.data == "python" else []
-    return hold_run(plan, None, from_python, folder.policies)
+    return enforce_on_run(plan, None, from_python, folder.policies)
 
 
 def _release(

@@ -21,7 +21,7 @@ from dprecipe import durable
 from dprecipe.contract.plan import Plan, PolicyRecord
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import RunFailed, UsageFault
-from dprecipe.policy.apply import hold_run
+from dprecipe.policy.apply import enforce_on_run
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.timeline import current_timeline
 from dprecipe.training.processes.launch import NAME as LAUNCH
@@ -372,10 +372,12 @@ def _is_busy(draft: Path) -> bool:
     return False
 
 
-def hold_to_policies(
+def enforce_policies(
     plan: Plan, out: Path | None, resume: bool, root: str | Path | None, from_python: Sequence[str] = ()
 ) -> Plan:
-    """Returns the plan of a run that begins or goes on in `out`, with the policies that it keeps to: see `hold_run`.
-    `root`: the data root, if it is named."""
+    """Returns the plan of a run that begins or goes on in `out`, with its policies: see `enforce_on_run`.
+
+    `root`: the data root, if it is named.
+    """
     began = RunFolder(out or RunFolder.default(plan)).policies if resume else None
-    return hold_run(plan, find_data_root(root, plan.source.file), from_python, began)
+    return enforce_on_run(plan, find_data_root(root, plan.source.file), from_python, began)

@@ -13,7 +13,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import UsageFault
-from dprecipe.policy.apply import hold_run
+from dprecipe.policy.apply import enforce_on_run
 from dprecipe.release.folder import load_signing_key
 from dprecipe.training.loggers.run import check_loggers
 from dprecipe.training.processes.cluster import check_address
@@ -116,7 +116,7 @@ def request_run(plan: Plan, options: RunOptions) -> RunRequest:
     if place == "complete":
         return request
     began = RunFolder(path).policies if resume else None
-    request = replace(request, plan=hold_run(plan, root, options.replaced, began))
+    request = replace(request, plan=enforce_on_run(plan, root, options.replaced, began))
     load_signing_key(plan)
     if "WORLD_SIZE" in os.environ and "processes" not in mechanism_of(plan.mechanism).runtime_options:
         raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")

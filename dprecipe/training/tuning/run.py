@@ -40,7 +40,7 @@ from dprecipe.training.publish.private_report import write_private_report
 from dprecipe.training.publish.provenance import RunProvenance, private_of
 from dprecipe.training.run.account_run import check_account, digest_data
 from dprecipe.training.run.attempt import Attempt, open_attempt
-from dprecipe.training.run.folder import RunFolder, hold_to_policies
+from dprecipe.training.run.folder import RunFolder, enforce_policies
 from dprecipe.training.run.runner import EndedWithoutModel, PythonInputs, Start, runner_of, show_run
 from dprecipe.training.run.spend_once import check_affordable, is_reserved, is_settled, spend_once
 from dprecipe.training.run.stages import list_missing
@@ -103,7 +103,7 @@ def tune(
         Interrupted: stopped by the user; `resume` continues.
     """
     path = Path(out) if out is not None else RunFolder.default(plan)
-    plan = hold_to_policies(plan, path, resume, data_root)
+    plan = enforce_policies(plan, path, resume, data_root)
     if plan.tuning is None:
         raise UsageFault("this recipe has no block `tuning`", "start it with: dprecipe run")
     if "WORLD_SIZE" in os.environ:

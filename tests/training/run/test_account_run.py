@@ -29,7 +29,7 @@ from dprecipe.faults import DataFault, Interrupted, PlanRefused, RecipeError, Ru
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.accounts import check_solved
 from dprecipe.planning.make import plan
-from dprecipe.policy.apply import hold_plan
+from dprecipe.policy.apply import enforce_on_plan
 from dprecipe.policy.find import POLICY_FILE
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, count_events
@@ -706,7 +706,7 @@ def test_a_run_is_settled_below_the_policies_and_beside_the_key_of_the_link_that
         take_all(attempt, linked)
     source = json.loads((folder.private / "account.json").read_text())
     with pytest.raises(RecipeError, match="team"):
-        hold_plan(replace(linked, source=replace(linked.source, file=source["file"])))
+        enforce_on_plan(replace(linked, source=replace(linked.source, file=source["file"])))
     assert complete_run(folder.path).account is not None  # its account is where the recipe lies, as before
 
 

@@ -16,7 +16,7 @@ from dprecipe.mechanisms.encoded.codebook import Codebook
 from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.mechanisms.encoded.train.fit import make_codebook, public_records
 from dprecipe.planning import rules
-from dprecipe.policy.apply import hold_loaded
+from dprecipe.policy.apply import enforce_on_recipe
 from dprecipe.recipe.read import read
 from dprecipe.screen import write_output
 from dprecipe.text.files import read_file
@@ -48,7 +48,7 @@ def write_codebook(
     if any(finding.is_error for finding in findings):
         raise PlanRefused(loaded.located(findings))
     root = find_data_root(data_root, recipe)
-    hold_loaded(loaded, root)
+    enforce_on_recipe(loaded, root)
     check_libraries("a codebook", "torch")
     result = make_codebook(loaded.recipe, spec, root, size, recipe.parent)
     replace_output(out, result.codebook.to_bytes())

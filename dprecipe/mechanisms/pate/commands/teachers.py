@@ -15,7 +15,7 @@ from dprecipe.libraries import importing_libraries
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
 from dprecipe.screen import write_output
-from dprecipe.training.run.folder import hold_to_policies
+from dprecipe.training.run.folder import enforce_policies
 from dprecipe.training.run.runner import check_has_teachers
 
 PRIVATE = "private: votes of single teachers, without noise. Publish nothing of it; delete it after the run"
@@ -41,7 +41,7 @@ def train_teachers(
     from dprecipe.mechanisms.pate.train.shards import TeacherShard  # without torch
 
     part = TeacherShard.parse(shard)
-    plan = hold_to_policies(make_plan(read(recipe, overrides or ())), None, False, data_root)
+    plan = enforce_policies(make_plan(read(recipe, overrides or ())), None, False, data_root)
     check_has_teachers(plan)
     if plan.tuning is not None:
         raise UsageFault(
