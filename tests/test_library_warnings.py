@@ -131,10 +131,10 @@ def test_threads_leave_the_filters_as_they_were() -> None:
 
 
 def test_filters_are_changed_in_one_place() -> None:
-    """`stepwise` drops what the trainer alone says."""
+    """`fit` drops what the trainer alone says."""
     changing = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and node.attr in ("catch_warnings", "simplefilter", "filterwarnings"):
                 changing.add(path.relative_to(PACKAGE).as_posix())
-    assert changing == {"library_warnings.py", "training/steps/stepwise.py"}
+    assert changing == {"library_warnings.py", "training/steps/fit.py"}

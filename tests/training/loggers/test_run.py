@@ -191,7 +191,7 @@ def test_missing_libraries_are_told_before_anything_is_spent(
     small: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = small(PUBLIC, loggers("{kind: tensorboard}"))
-    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
+    monkeypatch.setattr(libraries, "find_spec", lambda name: name if name in libraries.TRAINING else None)
     with pytest.raises(UsageFault, match="tensorboard needs tensorboardX, which is not installed") as caught:
         run(plan, tmp_path / "run")
     assert "dprecipe[tensorboard]" in caught.value.remedy
