@@ -148,7 +148,7 @@ def check_slots(facts: AccountFacts, group: GroupState, before: RunSlots | None,
 
 
 def refuse_other_data(facts: AccountFacts) -> AccountRefused:
-    """Returns the refusal of a run on other data."""
+    """Returns the refusal of a run on data other than the account's."""
     return AccountRefused(
         f"account {facts.name} is for other data than these",
         "name the account of these data; new people, or another extract of them, are a new account: "

@@ -45,7 +45,7 @@ RowValue: TypeAlias = str | int | float | bool
 
 
 class NoRow(ValueError):
-    """A text is no row of the table; the message says why, and quotes nothing of it."""
+    """A text is not a row of the table; the message says why, without quoting any of the text."""
 
 
 @final

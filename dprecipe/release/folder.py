@@ -48,7 +48,7 @@ def list_model_files(plan: Plan) -> frozenset[str]:
 
 def digest_made(files: Mapping[str, str]) -> str:
     """Returns one digest of the files that a run made, from the digest of each (`sha256:…`): what describes them is
-    left out (scores, report, card, certificate). Of a release without a model it is the digest of none."""
+    left out (scores, report, card, certificate). For a release without a model, it is the digest of no files."""
     described = {METRICS} | REPORT_FILES | CERTIFICATE_FILES
     made = {name: digest for name, digest in files.items() if name not in described}
     return "sha256:" + hashlib.sha256(b"dprecipe release\0" + to_bytes(dict(sorted(made.items())))).hexdigest()

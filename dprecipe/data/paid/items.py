@@ -51,7 +51,7 @@ def count_items(
 ) -> dict[Item, int]:
     """Counts the units that contribute each item, in the order of columns and texts: every count is at least 1.
 
-    `columns`: for each column the items of each row, (N,). `max_items`: of one unit in one column, over all of its
+    `columns`: for each column the items of each row, (N,). `max_items`: the most for a unit in a column, over all its
     rows.
 
     Guarantees: a unit adds 1 to at most k = `max_items` · columns counts, and the choice of these depends on its own

@@ -49,7 +49,7 @@ class Identity:
 
 
 def open_sink(block: LoggerBlock, folder: Path, identity: Identity) -> Sink:
-    """Returns the sink of a block; files go to `folder`. Imports its library."""
+    """Returns the sink of a block; its files go to `folder`. Imports the sink's library."""
     match block:
         case CsvLog():
             return CsvSink(folder)
