@@ -308,10 +308,8 @@ def _max_loss(query: _Query) -> float:
 
 
 def _double_epsilon(delta_of: Callable[[float], float], start: float, delta: float) -> float:
-    """Returns ε of removing a unit and adding another: twice the smallest h >= 0 with (1 + exp(h)) δ(h) <= δ.
-
-    `start`: the first h that is tried. Infinity above 600.
-    """
+    """Returns ε of removing a unit and adding another: twice the smallest h >= 0 with (1 + exp(h)) δ(h) <= δ. `start`:
+    the first h that is tried. Infinity above 600."""
     low, high = 0.0, start
     while high < 300 and not (1 + math.exp(high)) * delta_of(high) <= delta:
         low, high = high, 1.2 * high + 1e-6
