@@ -152,7 +152,7 @@ app.add_typer(
 
 
 def main() -> NoReturn:
-    """Returns the entry point of the `dprecipe` command."""
+    """Runs the `dprecipe` command, and exits with its code."""
     # Pydantic would search every installed package for plugins: that is slow, and no plugin may see a recipe.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for stream in (sys.stdout, sys.stderr):

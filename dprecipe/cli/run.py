@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from dprecipe.contract.plan import Plan
     from dprecipe.recipe.read import LoadedPublic
     from dprecipe.training.run.folder import RunFolder
-    from dprecipe.training.run.request import RunRequest
 
 
 @measure_run(PROCESS_START)
@@ -53,10 +52,10 @@ def run(
     if int(os.environ.get("RANK", "0")) == 0 and LAUNCHER not in os.environ:
         write_note(f"dprecipe {__version__}: {'rehearsing' if rehearse else 'running'} {recipe}")
     # Imported after the first words: these take most of a second.
-    from dprecipe.cli.plan import describe_spent, plan_lines
+    from dprecipe.cli.plan import describe_spent
     from dprecipe.planning.make import plan as make_plan
     from dprecipe.recipe.read import LoadedPublic, read_any
-    from dprecipe.training.run.folder import RunFolder
+    from dprecipe.training.run.folder import RunFolder, enforce_policies
     from dprecipe.training.run.request import RunOptions, request_run
 
     loaded = read_any(recipe, overrides or ())
@@ -65,13 +64,17 @@ def run(
         private = {"--rehearse": rehearse, "--accept-lost-steps": accept_lost_steps, **elsewhere}
         return _run_public(loaded, out, data_root, resume, [option for option, given in private.items() if given])
     with phase("plan"):
+        plan = make_plan(loaded)
+        if rehearse:
+            unused = [option for option, given in elsewhere.items() if given]
+            return _rehearse(enforce_policies(plan, out, resume, data_root), unused)
         options = RunOptions(out, data_root, resume, accept_lost_steps, teachers or (), cluster)
-        request = request_run(make_plan(loaded), options)
+        request = request_run(plan, options)
     plan, place = request.plan, request.place
     if place == "complete":
         return _end_restart(RunFolder.find(request.path, plan))
     check_libraries("training", *TRAINING)
-    if place == "launcher" and not rehearse:
+    if place == "launcher":
         return _launch(plan, RunFolder(request.path))
     # Torch is imported after the data is checked: a refusal should not have to wait for it.
     with importing_libraries():
@@ -81,21 +84,13 @@ def run(
             from dprecipe.training.processes.processes import end_with_launcher
 
             end_with_launcher()
-    if place == "follower":
-        return _follow(request)
-    write_output(plan_lines(plan))
-    if plan.release.sign is not None:
-        from dprecipe.release.sign import permission_advice
-
-        advice = permission_advice(Path(plan.source.file).parent / plan.release.sign.key)
-        write_note(*([] if advice is None else [f"warning: {advice}"]))
-    if rehearse:
-        if unused := [option for option, given in elsewhere.items() if given]:
-            raise UsageFault(f"--rehearse trains a few teachers here: {', '.join(unused)} is not used", "leave it out")
-        result = training.rehearse(plan)
-        estimate = f"about {result.seconds / 60:.1f} minutes for the run"
-        write_output([*result.remarks, f"rehearsed {result.done}, {estimate}; nothing was spent"])
+    if place == "follower":  # it prints nothing unless it fails
+        try:
+            training.run(request)
+        except Interrupted as fault:
+            return fault.exit_code
         return 0
+    _describe_plan(plan)
     finished = training.run(request)
     score = ""
     if finished.score is not None and plan.publishes_scores:
@@ -111,6 +106,35 @@ def run(
     why = finished.stop_reason.replace("_", " ")
     write_output([*finished.remarks, f"{why}: {spent}{score}{time}", next_step])
     return 0 if finished.has_model else BudgetSpent.exit_code
+
+
+def _describe_plan(plan: Plan) -> None:
+    from dprecipe.cli.plan import plan_lines
+
+    write_output(plan_lines(plan))
+    if plan.release.sign is not None:
+        from dprecipe.release.sign import permission_advice
+
+        advice = permission_advice(Path(plan.source.file).parent / plan.release.sign.key)
+        write_note(*([] if advice is None else [f"warning: {advice}"]))
+
+
+def _rehearse(plan: Plan, unused: Sequence[str]) -> int:
+    """Tries a few steps in this process. It needs neither the signing key nor several processes."""
+    from dprecipe.training.run.request import check_trains_once
+
+    check_trains_once(plan)
+    check_libraries("training", *TRAINING)
+    _describe_plan(plan)
+    if unused:
+        raise UsageFault(f"--rehearse trains a few teachers here: {', '.join(unused)} is not used", "leave it out")
+    with importing_libraries():
+        from dprecipe.training.run import start as training
+
+    result = training.rehearse(plan)
+    estimate = f"about {result.seconds / 60:.1f} minutes for the run"
+    write_output([*result.remarks, f"rehearsed {result.done}, {estimate}; nothing was spent"])
+    return 0
 
 
 def _run_public(
@@ -180,15 +204,3 @@ def _end_restart(folder: RunFolder) -> int:
     verified = verify(folder.release)
     write_output([f"this run was complete before it was started again, and its release verifies: {folder.release}"])
     return BudgetSpent.exit_code if has_no_model(verified.statement.predicate) else 0
-
-
-def _follow(request: RunRequest) -> int:
-    """Trains in a process other than the first one. It prints nothing unless it fails."""
-    with importing_libraries():
-        from dprecipe.training.run import start as training
-
-    try:
-        training.run(request)
-    except Interrupted as fault:
-        return fault.exit_code
-    return 0

@@ -93,7 +93,7 @@ class RecordWriter:
         value: str | None = None,
         progress: Callable[[int], None] = lambda done: None,
     ) -> Iterator[Record]:
-        """Returns `count` accepted records; `value`: of their first column, which is then not drawn. `sampling`:
+        """Yields `count` accepted records; `value`: of their first column, which is then not drawn. `sampling`:
         most tokens of one (None: the length of training), temperature, top-p. `progress` is called with how many there
         are.
 

@@ -20,5 +20,5 @@ def piece_starts(schedule: int, run: int, max_pieces: int) -> set[int]:
 
 
 def split_steps(cuts: Iterable[int], steps: int) -> Iterator[tuple[int, int]]:
-    """Returns (first step, first step of the next piece) for a run of `steps` steps that is cut at 0 and at `cuts`."""
+    """Yields (first step, first step of the next piece) for a run of `steps` steps that is cut at 0 and at `cuts`."""
     yield from pairwise(sorted({0, *(cut for cut in cuts if 0 < cut < steps), steps}))

@@ -208,7 +208,7 @@ def list_spending(own: Sequence[Charge], facts: Facts) -> tuple[CostAlone, ...]:
 
 
 def assume_paid_steps(facts: Facts) -> Iterator[Assumption]:
-    """Returns the assumptions of the account of paid steps."""
+    """Yields the assumptions of the account of paid steps."""
     if facts.stages:
         yield Assumption(
             "preprocessing",

@@ -40,7 +40,7 @@ _READ_BY = {
 
 
 def declared_files(recipe: AnyRecipe) -> Iterator[tuple[str, str, str]]:
-    """Returns the data files of a recipe: the path of the key, the source that reads such files, the file's path."""
+    """Yields the data files of a recipe: the path of the key, the source that reads such files, the file's path."""
     data = recipe.data
     for role, source in (("train", data.train), ("public", data.public), ("test", data.test_source)):
         if source is not None:

@@ -20,7 +20,7 @@ from dprecipe.recipe.root import Recipe
 
 
 def assume_public_weights(recipe: Recipe) -> Iterator[Assumption]:
-    """Returns the assumption that initial weights are public or made from a seed, which can only be declared."""
+    """Yields the assumption that initial weights are public or made from a seed, which can only be declared."""
     model = recipe.model
     if isinstance(model, Primed) and model.prior is not None:
         prior = model.prior
@@ -42,7 +42,7 @@ def assume_public_weights(recipe: Recipe) -> Iterator[Assumption]:
 
 
 def assume_public_tokenizer(recipe: Recipe) -> Iterator[Assumption]:
-    """Returns the assumption that a tokeniser is public, which can only be declared."""
+    """Yields the assumption that a tokeniser is public, which can only be declared."""
     if has_tokenizer(recipe.data.preprocess):
         yield Assumption(
             "tokenizer",

@@ -47,7 +47,7 @@ def _check_relation(recipe: Recipe, path: str) -> Iterator[Finding]:
 
 
 def assume_query(recipe: Recipe) -> Iterator[Assumption]:
-    """Returns the assumptions about a query's result: what the data set is, and why a record is its unit's own."""
+    """Yields the assumptions about a query's result: what the data set is, and why a record is its unit's own."""
     selection = recipe.data.train.selection
     if selection is None:
         return

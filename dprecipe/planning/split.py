@@ -127,7 +127,7 @@ def _check_mechanism(recipe: Recipe) -> Iterator[Finding]:
 
 
 def assume_split(recipe: Recipe) -> Iterator[Assumption]:
-    """Returns the assumption of how the held-out records were chosen."""
+    """Yields the assumption of how the held-out records were chosen."""
     text = describe_split(recipe.data)
     if text is not None:
         yield Assumption(

@@ -266,7 +266,7 @@ def check_chosen(recipe: Recipe, tuned: Plan, chosen: Point) -> list[Finding]:
 
 
 def list_assumptions(recipe: Recipe) -> Iterator[Assumption]:
-    """Returns the assumptions of the bound for the best of several runs."""
+    """Yields the assumptions of the bound for the best of several runs."""
     if recipe.tuning is None:
         return
     if recipe.tuning.runs.kind != "fixed":

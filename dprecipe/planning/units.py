@@ -30,7 +30,7 @@ def check_unit_column(recipe: Recipe) -> Iterator[Finding]:
 
 
 def assume_unit_column(recipe: Recipe) -> Iterator[Assumption]:
-    """Returns the assumption about the column that only the author of the file can check."""
+    """Yields the assumption about the column that only the author of the file can check."""
     unit = recipe.data.unit
     if unit != "record":
         one = "one unit" if unit.name is None else f"one {unit.name}"

@@ -1,4 +1,4 @@
-"""What docs/tutorials/first-days.md shows is typed again: each command of a transcript, on synthetic data."""
+"""The commands of docs/tutorials/first-days.md are typed again: each one of a transcript, on synthetic data."""
 
 from __future__ import annotations
 

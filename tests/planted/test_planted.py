@@ -55,7 +55,7 @@ def test_every_recipe_of_the_catalogue_has_a_plan() -> None:
 SOUND = ("moments", "pate")
 """The workshop by itself accuses nobody; other sound programs are in the tests of each audit."""
 AUDITS, MAX_ALARMS = 8, 3
-"""Of so many audits at 95 % confidence, sound programs raise more alarms with a probability below 0.04 %."""
+"""Number of audits at 95 % confidence, and of alarms: sound programs raise more with a probability below 0.04 %."""
 
 
 @pytest.mark.slow

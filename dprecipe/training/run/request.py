@@ -96,6 +96,17 @@ def decide_place(plan: Plan, path: Path) -> Place:
     return "follower" if int(os.environ.get("RANK", "0")) > 0 else "leader"
 
 
+def check_trains_once(plan: Plan) -> None:
+    """Refuses the plan of a tuned run.
+
+    Raises:
+        UsageFault: the plan is that of a tuned run.
+    """
+    if plan.tuning is not None:
+        file = plan.source.file
+        raise UsageFault(f"{file} trains several times: it has a block `tuning`", f"dprecipe tune {shlex.quote(file)}")
+
+
 def request_run(plan: Plan, options: RunOptions) -> RunRequest:
     """Checks all that can be known without reading a record: the policies above the recipe first.
 
@@ -106,9 +117,7 @@ def request_run(plan: Plan, options: RunOptions) -> RunRequest:
         UsageFault: the plan is that of a tuned run; the mechanism has no use for an option; several processes were
             started for a mechanism that runs in one; or the signing key can't be used.
     """
-    if plan.tuning is not None:
-        file = plan.source.file
-        raise UsageFault(f"{file} trains several times: it has a block `tuning`", f"dprecipe tune {shlex.quote(file)}")
+    check_trains_once(plan)
     path = RunFolder.default(plan) if options.out is None else options.out
     place, resume = decide_place(plan, path), options.resume or is_of_launch(path)
     root = find_data_root(options.data_root, plan.source.file)

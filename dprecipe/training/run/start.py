@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import Role
+from dprecipe.faults import InternalFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.progress import report_progress
 from dprecipe.screen import write_note
@@ -60,6 +61,8 @@ def run(request: RunRequest) -> Run:
     folder = None
     if request.place != "follower":
         folder = RunFolder.open(path, plan) if resume else RunFolder.absent(path)
+    if request.place == "complete":
+        raise InternalFault("a run that was complete is to go on, and no policy was asked about it")
     if folder is not None:
         check_account(plan, is_new=not resume)
     audit = None
@@ -107,7 +110,7 @@ def rehearse(plan: Plan) -> Rehearsal:
 
 
 def _explaining_memory(*, before: bool) -> AbstractContextManager[None]:
-    """Explains a lack of memory: see `training.checks.memory_meter`. `before`: anything is spent."""
+    """Explains a lack of memory: see `training.checks.memory_meter`. `before`: nothing is spent yet."""
     with importing_libraries():
         from dprecipe.training.checks.memory_meter import SMALLER_PARTS, explain_out_of_memory
 
