@@ -58,7 +58,7 @@ test: $(BIN)/.dev
 	$(PYTEST) $(OPTIONS)
 
 test-long: $(BIN)/.dev
-	$(PYTEST) -m "slow and not gpu"
+	$(PYTEST) -m "slow and not gpu" $(OPTIONS)
 
 test-light: $(BIN)/.dev
 	$(PYTEST) -n 0 -m light

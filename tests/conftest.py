@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import random
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +41,9 @@ atexit.register(gc.freeze)
 # of what must be synced, and when, put something in the place of this, or run in processes of their own.
 os.fsync = lambda file: None
 
+UNTIL = os.environ.get("DPRECIPE_LONG_TESTS_UNTIL", "")
+"""The second (Unix time) after which no long test begins; empty where all of them run."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden outputs; read the diff")
@@ -53,6 +58,20 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Shuffles the files where time is bounded, so that it is not always the same tests that find none."""
+    if UNTIL:
+        order = random.Random(UNTIL)
+        places: dict[str, float] = {}
+        items.sort(key=lambda item: places.setdefault(item.nodeid.partition("::")[0], order.random()))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if UNTIL and time.time() > float(UNTIL) and item.get_closest_marker("slow"):
+        pytest.skip("no time was left: make test-long runs all")
 
 
 @pytest.fixture

@@ -45,8 +45,8 @@ def test_the_private_report_has_what_no_release_may_have(
     assert "accuracy on a sample of training records" in page
     log = (out / "private" / "metrics.csv").read_text("utf-8").splitlines()
     assert log[0] == "step,epsilon,accuracy,loss,training_accuracy,training_loss"
-    figures = [figure for figure in log[-1].split(",")[2:] if len(figure) > 5]  # shorter ones occur by themselves
-    assert len(figures) >= 3
+    figures = [figure for figure in log[-1].split(",")[2:] if len(figure) > 7]  # shorter ones occur by chance
+    assert len(figures) >= 2  # the losses at least
     said = "".join(capsys.readouterr())
     for file in done.release.iterdir():
         content = file.read_bytes()
