@@ -63,6 +63,7 @@ def is_running(process: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
 def test_a_stage_that_hangs_ends_with_its_time_and_what_it_had_written_counts(tmp_path: Path) -> None:
     """Its results and its output are kept, it counts as failed, and its processes end with it."""
@@ -111,6 +112,7 @@ def test_what_ended_while_it_was_written_is_no_result(tmp_path: Path) -> None:
     assert (result["passed"], result["count"]) == (False, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends", "stages", "seconds", "code", "told"),
     [

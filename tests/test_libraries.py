@@ -92,6 +92,7 @@ def run_beside(folder: Path, package: str, *command: str) -> subprocess.Complete
     )
 
 
+@pytest.mark.slow
 def test_a_broken_library_is_named_with_the_command_that_mends_it(tmp_path: Path) -> None:
     done = run_beside(
         tmp_path,
@@ -146,6 +147,7 @@ def test_from_python_it_is_a_fault_too(tmp_path: Path, package: str, message: st
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_mechanisms_that_need_no_trainer_import_none(tmp_path: Path) -> None:
     code = """
 import sys

@@ -84,7 +84,8 @@ def test_a_run_and_a_prediction_say_nothing(planted: Callable[[], None], tmp_pat
         torch.nn.Linear(1, 1)(torch.zeros(1, 1))
 
 
-@pytest.mark.parametrize("option", ["error", pytest.param("always", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["error", "always"])
 def test_a_command_shows_nothing(option: str, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(PLANT, encoding="utf-8")
     path = os.pathsep.join((str(tmp_path), str(PACKAGE.parent)))

@@ -70,6 +70,7 @@ def drop(tests: Iterable[str]) -> list[str]:
     return [f"--deselect={test}" for test in tests]
 
 
+@pytest.mark.slow
 @needs_device
 def test_what_a_cpu_does_quickly(tmp_path: Path) -> None:
     files = (ENGINE, NOISE, ROOMS, RUNS)  # the import of the other's libraries takes seconds

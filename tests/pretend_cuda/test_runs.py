@@ -15,6 +15,7 @@ from tests.recipe_texts import DIGITS, DPSGD
 CASES = Path(__file__).parent / "cases"
 
 
+@pytest.mark.slow
 @needs_device
 def test_each_mechanism_trains_on_the_device(tmp_path: Path) -> None:
     """On the second of two: what forgets which one it is on would be on the first."""

@@ -45,6 +45,7 @@ def test_another_library_composes_the_groups_alike() -> None:
     assert ours == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "relation"), sweep([(0.02, ADD), (0.02, REPLACE), (1.0, REPLACE), (1.0, ADD)], (0, 2), several=True)
 )

@@ -134,6 +134,7 @@ def test_a_regressions_errors_are_released_in_units(tmp_path: Path, plan_of: Any
         verify(run.release)
 
 
+@pytest.mark.slow
 def test_a_schedule_is_one_line_and_its_phases_can_be_opened(
     tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any
 ) -> None:

@@ -63,6 +63,7 @@ def test_the_file_is_in_certificate_ledger_report_and_card(begun: Small, tmp_pat
     assert str(tmp_path) not in (done.release / "certificate.json").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_certificate_can_neither_hide_nor_make_up_initial_weights(begun: Small, small: Small, tmp_path: Path) -> None:
     learned = run(begun(), tmp_path / "learned").release
     drawn = run(small("training.steps=30"), tmp_path / "drawn").release
@@ -76,6 +77,7 @@ def test_a_certificate_can_neither_hide_nor_make_up_initial_weights(begun: Small
             dprecipe.verify(release)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_needs_the_same_file(begun: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, out, file = begun(), tmp_path / "run", tmp_path / "start" / "model.safetensors"
     monkeypatch.setattr(NoisySteps, "on_train_start", lambda module: module.request_stop())

@@ -296,6 +296,7 @@ def test_without_a_compiler_it_is_refused_before_there_is_a_folder(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_what_was_compiled_is_what_the_run_uses(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled a second time, in the first step, it could fail after a charge."""
     calls, folder = [], tmp_path / "run"

@@ -91,7 +91,7 @@ def test_a_parameter_that_is_read_outside_of_its_layer_is_noticed_in_every_pass(
         (LogisticRegression(kind="logistic_regression"), (1, 8, 8)),
         (Mlp(kind="mlp", hidden=(8, 4), activation="tanh"), (7,)),
         (Cnn(kind="cnn", preset="tempered-mnist"), (1, 28, 28)),
-        (Cnn(kind="cnn", preset="tempered-cifar"), (3, 16, 16)),
+        pytest.param(Cnn(kind="cnn", preset="tempered-cifar"), (3, 16, 16), marks=pytest.mark.slow),
         (Cnn(kind="cnn", preset="lenet"), (1, 28, 28)),
         (Cnn(kind="cnn", preset="lenet-norm"), (1, 28, 28)),
         (Cnn(kind="cnn", preset="scattering"), (27, 7, 6)),
@@ -121,6 +121,7 @@ def test_the_zoo(model: Model, shape: tuple[int, ...]) -> None:
     check_sums(build(model, shape, CLASSES, 0), result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planned", [True, False])
 def test_a_few_records_are_computed_as_more_are(planned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more would move another's gradient at a kink by all of its length, if other instructions made it."""

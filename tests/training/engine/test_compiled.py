@@ -315,6 +315,7 @@ def mixed(answers: list[Tensor]) -> list[Tensor]:
     return [answer + 1e-6 * answer.roll(1, 0) if answer.is_floating_point() else answer for answer in answers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [larger, mixed])
 def test_a_compiler_that_errs_is_noticed(change: Callable[[list[Tensor]], list[Tensor]]) -> None:
     model, batch = make_case("convolutional")

@@ -70,6 +70,7 @@ def test_sums_are_those_of_a_loop(kind: str) -> None:
     check_sums(Recompute(model, list(model.blocks)), torch.randn(7, 6, 5))
 
 
+@pytest.mark.slow
 def test_nothing_of_a_sum_is_left_in_memory() -> None:
     """The head's input belongs to the graph of the blocks, which refer to the taps, which have the head's input."""
     model = deep("all")
@@ -106,6 +107,7 @@ def test_blocks_are_computed_twice_and_adapters_keep_rows_alone() -> None:
     assert all(call.terms is not None and not call.tensors() and not call.gradients for call in found)
 
 
+@pytest.mark.slow
 def test_a_block_before_all_that_is_trained_is_not_computed_again() -> None:
     """Nothing of it is differentiated: neither its weights nor its inputs."""
     model = deep("all")
@@ -139,6 +141,7 @@ def test_a_block_that_changes_between_its_computations_is_not_planned() -> None:
     assert all("whole model" in text for text in texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_decoders_have_the_same_sums(family: str) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")

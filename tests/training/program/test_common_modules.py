@@ -158,6 +158,7 @@ def clip_rows(rows_NP: Tensor, sizes: list[int], groups: tuple[int, ...], clip: 
     return torch.cat([p * result[g] for p, g in zip(parts_N, groups, strict=True)], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["flat", "per_layer", "automatic"])
 @pytest.mark.parametrize("build", [Tied, SequenceFirst, residual, InPlace], ids=lambda build: build.__name__)
 def test_sums_are_those_of_a_loop_in_every_clip_mode(build: Callable[[], nn.Module], mode: str) -> None:
@@ -239,7 +240,7 @@ def examined(module: nn.Module, form: Form) -> dict[str, Check]:
     }
 
 
-@pytest.mark.parametrize("build", [SequenceFirst, FloatMask])
+@pytest.mark.parametrize("build", [SequenceFirst, pytest.param(FloatMask, marks=pytest.mark.slow)])
 def test_a_record_of_padding_alone_adds_nothing_that_is_not_finite(build: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     module = build()
@@ -277,6 +278,7 @@ class ScaledByBatch(SequenceFirst):
         return super().forward(ids) / (ids != 0).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("build", "check"), [(LossOfBatch, "output"), (ScaledByBatch, "records_independent")])
 def test_a_mean_over_the_tokens_of_a_batch_is_refused(build: Callable[[], nn.Module], check: str) -> None:
     torch.manual_seed(0)

@@ -119,6 +119,7 @@ def test_without_privacy(tmp_path: Path) -> None:
     assert done.score.mean_absolute_error < 3.5
 
 
+@pytest.mark.slow
 def test_a_module_from_python_predicts_in_the_units_of_the_file(tmp_path: Path) -> None:
     write_rows(tmp_path)
     torch.manual_seed(0)

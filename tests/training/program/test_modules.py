@@ -148,6 +148,7 @@ def test_modules_on_token_numbers_pass_the_probe(tmp_path: Path, build) -> None:
     assert sizes.startswith("outputs in batches of 1 to 9, 15 to 17, 31 to 32") or "too slow" in sizes
 
 
+@pytest.mark.slow
 def test_a_module_that_decides_by_values_trains_record_by_record_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

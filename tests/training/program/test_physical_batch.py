@@ -178,6 +178,7 @@ def test_all_processes_and_attempts_take_one_size(small: Small, tmp_path: Path) 
             agree_on_size(auto, 96, SingleProcess(), folder)
 
 
+@pytest.mark.slow
 def test_a_run_measures_once_and_keeps_to_it(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_recipe_can_refuse_them_before_anything_is_spent(text: str, tmp_path: 
     dprecipe.verify(done.release)
 
 
+@pytest.mark.slow
 def test_a_student_from_python_is_named_too(tmp_path: Path) -> None:
     done = run(plan_of(STUDENT), tmp_path / "run", model=Carrier(digits()))
     result = {t["name"]: t["made_by"] for t in certificate(done.release)["tensors"]}
@@ -124,6 +125,7 @@ def test_a_student_from_python_is_named_too(tmp_path: Path) -> None:
     dprecipe.verify(done.release)
 
 
+@pytest.mark.slow
 def test_a_student_of_the_recipe_that_was_fitted_is_made_by_answers(tmp_path: Path) -> None:
     text = STUDENT.replace("training: {steps: 5, optimizer: {kind: adam, lr: 5e-3}}\n", "")
     done = run(plan_of(text), tmp_path / "run")

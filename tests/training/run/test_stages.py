@@ -422,7 +422,9 @@ def test_records_from_python_have_to_wait_for_the_paid_steps(plan: Plan, root: P
 
 
 @pytest.fixture(
-    scope="module", params=[NUMBERS, pytest.param(RECIPE, marks=pytest.mark.slow)], ids=["numbers", "items"]
+    scope="module",
+    params=[pytest.param(text, marks=pytest.mark.slow) for text in (NUMBERS, RECIPE)],
+    ids=["numbers", "items"],
 )
 def crashed(root: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> tuple[Plan, Path]:
     """A run whose first attempt was killed in its last paid step but one; complete."""

@@ -61,6 +61,7 @@ def test_a_run_writes_the_folder_of_the_contract_and_it_verifies(small: Small, t
     dprecipe.verify(done.release)
 
 
+@pytest.mark.slow
 def test_a_release_is_loaded_back_and_predicts(small: Small, tmp_path: Path) -> None:
     from dprecipe.data.raw import Reading
     from dprecipe.models.load import load
@@ -148,6 +149,7 @@ def test_a_signal_closes_the_ledger_and_leaves_a_resumable_run(
     dprecipe.verify(done.release)
 
 
+@pytest.mark.slow
 def test_the_clip_norm_has_an_effect(small: Small, tmp_path: Path) -> None:
     """With one insecure seed the noise of both runs is the same, over their norm."""
     weights = []
@@ -214,6 +216,7 @@ def test_t9_t24_a_crash_inside_a_transaction_is_charged_and_never_continued(
     dprecipe.verify(done.release)
 
 
+@pytest.mark.slow
 def test_a_full_disk_while_the_ledger_is_written_loses_nothing(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +239,7 @@ def test_a_full_disk_while_the_ledger_is_written_loses_nothing(
     assert run(plan, out, resume=True).epsilon <= 3
 
 
+@pytest.mark.slow
 def test_t18_scores_on_private_records_never_leave_private(
     small: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

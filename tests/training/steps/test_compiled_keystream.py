@@ -51,6 +51,7 @@ def test_a_compiled_keystream_is_the_same_to_the_bit() -> None:
     keystream_known(CPU)
 
 
+@pytest.mark.slow
 def test_what_is_compiled_is_a_double_round(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = words()
     monkeypatch.setattr(compiled_keystream, "find_compiler", eager)

@@ -51,6 +51,7 @@ def test_draws_are_those_of_the_same_words_on_the_cpu(distribution: Distribution
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.slow
 @named
 @pytest.mark.parametrize("count", [1, 7, 9, 100_001])
 def test_every_family_has_its_distribution(distribution: Distribution, count: int) -> None:

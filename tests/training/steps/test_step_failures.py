@@ -79,6 +79,7 @@ def charged(folder: Path) -> int:
     return count_events(load_ledger(folder / "private" / "ledger.jsonl").charges)
 
 
+@pytest.mark.slow
 def test_it_names_the_line_and_no_record_and_a_mended_module_goes_on(tmp_path: Path) -> None:
     """Only the step that failed is charged for nothing: those before it are kept, and none of its block is lost."""
     folder, first = tmp_path / "run", records(slice(3, 11))  # 59 batches of 64 of 1438 miss them once in 2e9 runs
@@ -114,6 +115,7 @@ def test_one_that_fails_until_the_budget_is_spent_ends_in_a_release(tmp_path: Pa
     assert certified(done)["sampling"]["steps_trained"] == 0
 
 
+@pytest.mark.slow
 def test_a_weight_that_it_wrote_before_it_failed_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="wrote to its own trained weights"):
         run(PLAN, tmp_path / "run", model=WritingThenFailing(), train=records(slice(None)))

@@ -22,6 +22,7 @@ from dprecipe.training.tuning.draws import choose, draw, load_or_draw
 Tuned = Callable[..., Plan]
 
 
+@pytest.mark.slow
 def test_the_number_of_runs_has_the_planned_distribution(tuned: Tuned) -> None:
     """By the χ² statistic over 1 to 8 and all above; its 99.99 % quantile at 8 degrees of freedom is 31.8."""
     plan, count = tuned(), 4000

@@ -410,6 +410,7 @@ NO_ANSWER = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("published", [(), SANITIZE[:2]], ids=["", "cost"])
 def test_no_answer_ends_in_a_release_without_a_model(
     votes_plan: Planned, tmp_path: Path, published: tuple[str, ...]

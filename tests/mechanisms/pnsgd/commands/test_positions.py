@@ -153,6 +153,7 @@ def test_several_passes_have_no_curve_of_the_paper_s(recipe: str) -> None:
     assert "in brackets" not in out
 
 
+@pytest.mark.slow
 def test_the_plot_has_a_panel_for_each_epsilon_and_a_line_for_each_bound(recipe: str, tmp_path: Path) -> None:
     run(recipe, "--epsilon", "0.5", "--epsilon", "1", "--plot", str(tmp_path / "figure.svg"))
     content = (tmp_path / "figure.svg").read_bytes()
