@@ -5,23 +5,25 @@ Whatever shapes features is declared: nothing is measured. How fields become fea
 
 from __future__ import annotations
 
+import math
 import re
 from abc import abstractmethod
 from collections.abc import Iterator
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, Tag
 from pydantic_core import PydanticCustomError
 
+from dprecipe.data.gaps import GAP_FORM, AnswerGap, DateGap, Gap, NumberGap, Whole, WholeGap
+from dprecipe.data.writing import AFFIXES, DECIMAL, Affixes, Decimal, Writing, find_writing, find_wrong_affixes
 from dprecipe.faults import Finding
-from dprecipe.language.base import NAMES_ALIKE, Block, Name, Text
+from dprecipe.language.base import NAMES_ALIKE, Block, Name, SparseBlock, Text
 from dprecipe.text.spelling import normalise_text
 
 Marks = Annotated[tuple[Name, ...], Field(min_length=1)]
-Whole = Annotated[int, Field(ge=-(2**64), le=2**64)]
-"""A whole number that files have types for."""
 MISSING = "what an empty field or NA counts as; without it, such a field is an error"
+GAPS = f"{MISSING}; or {{fill: …, indicator: true}}, which adds a feature that says that the field was missing"
 MARKS = "further texts that count as missing"
 
 
@@ -44,6 +46,11 @@ class ColumnBlock(Block):
         """The declared range of a quantity, which becomes [0, 1]; None if it is none."""
         return None
 
+    @property
+    def is_plain_number(self) -> bool:
+        """True for a number that is written as programs write it: a reader may parse it on its own."""
+        return self.limits is not None
+
     def contradictions(self, path: str) -> Iterator[Finding]:
         """Yields the contradictions within this block (R2xx); `path` is its own."""
         yield from ()
@@ -62,7 +69,27 @@ class IncompleteColumn(ColumnBlock):
     @property
     @abstractmethod
     def example(self) -> str:
-        """A value that a missing field may count as, as a recipe has it."""
+        """What a missing field may become, as a recipe has it: a usual value, from the middle of what is declared."""
+
+    @property
+    def fill(self) -> Any:
+        """The value that a missing field counts as; None if there is none."""
+        return self.missing.fill if isinstance(self.missing, Gap) else self.missing
+
+    @property
+    def has_indicator(self) -> bool:
+        """True if the last feature says that the field was missing."""
+        return isinstance(self.missing, Gap) and self.missing.indicator
+
+    @property
+    def width(self) -> int:
+        return 1 + self.has_indicator
+
+    def write_missing(self) -> str:
+        """Returns what is declared of missing fields, else the example, as a recipe has it."""
+        if isinstance(self.missing, Gap):
+            return f"{{fill: {self.missing.fill}, indicator: {str(self.missing.indicator).lower()}}}"
+        return self.example if self.missing is None else str(self.missing)
 
     def contradictions(self, path: str) -> Iterator[Finding]:
         if self.marks is not None and self.missing is None:
@@ -74,8 +101,10 @@ class IncompleteColumn(ColumnBlock):
             )
 
 
-class Quantity(IncompleteColumn):
+class Quantity(IncompleteColumn, SparseBlock):
     """A number within a declared range."""
+
+    left_out: ClassVar[tuple[str, ...] | None] = ("decimal", "affixes")
 
     if TYPE_CHECKING:
 
@@ -84,15 +113,39 @@ class Quantity(IncompleteColumn):
         @property
         def max(self) -> float: ...
         @property
-        def missing(self) -> float | None: ...
+        def missing(self) -> object: ...
+        @property
+        def decimal(self) -> Decimal | None: ...
+        @property
+        def affixes(self) -> Affixes | None: ...
 
     @property
     def limits(self) -> tuple[float, float]:
         return float(self.min), float(self.max)
 
     @property
+    def writing(self) -> Writing | None:
+        """How the numbers are written, where they are not as programs write them."""
+        return find_writing(self.decimal, self.affixes)
+
+    @property
+    def is_plain_number(self) -> bool:
+        return self.writing is None
+
+    @property
     def example(self) -> str:
-        return write_number(self.min)
+        return f"{{fill: {self._write_middle()}, indicator: true}}"
+
+    def _write_middle(self) -> str:
+        """Returns the middle of the range, in as many digits as its width needs."""
+        low, high = self.limits
+        middle = low / 2 + high / 2
+        if isinstance(self, Integer):
+            return str((int(self.min) + int(self.max)) // 2)
+        width = high / 2 - low / 2
+        digits = 3 if width == 0 else max(3, math.ceil(math.log10(max(abs(middle) / width, 1.0))) + 2)
+        rounded = float(f"{middle:.{digits}g}")
+        return str(int(rounded)) if rounded.is_integer() and abs(rounded) < 1e15 else repr(rounded)
 
     def contradictions(self, path: str) -> Iterator[Finding]:
         low, high = self.limits
@@ -103,8 +156,10 @@ class Quantity(IncompleteColumn):
                 "R203",
                 f"min {write_number(self.min)} is not below max {write_number(self.max)}{in_doubles}",
                 "write the range of possible values, from domain knowledge and not measured on private data" + coarser,
-                path,
+                f"{path}.min",
             )
+        yield from find_repeated(self.affixes or (), f"{path}.affixes")
+        yield from find_wrong_affixes(self.affixes, f"{path}.affixes")
         yield from super().contradictions(path)
 
 
@@ -114,8 +169,12 @@ class Numeric(Quantity):
     kind: Literal["numeric"]
     min: float
     max: float
-    missing: float | None = Field(None, description=MISSING)
+    missing: Annotated[Annotated[float, Tag("value")] | Annotated[NumberGap, Tag("block")], GAP_FORM] | None = Field(
+        None, description=GAPS
+    )
     marks: Marks | None = Field(None, description=MARKS)
+    decimal: Decimal | None = Field(None, description=DECIMAL)
+    affixes: Affixes | None = Field(None, description=AFFIXES)
 
 
 class Integer(Quantity):
@@ -124,8 +183,12 @@ class Integer(Quantity):
     kind: Literal["integer"]
     min: Whole
     max: Whole
-    missing: Whole | None = Field(None, description=MISSING)
+    missing: Annotated[Annotated[Whole, Tag("value")] | Annotated[WholeGap, Tag("block")], GAP_FORM] | None = Field(
+        None, description=GAPS
+    )
     marks: Marks | None = Field(None, description=MARKS)
+    decimal: Decimal | None = Field(None, description=DECIMAL)
+    affixes: Affixes | None = Field(None, description=AFFIXES)
 
 
 class Boolean(IncompleteColumn):
@@ -135,12 +198,14 @@ class Boolean(IncompleteColumn):
     values: Annotated[tuple[Name, ...], Field(min_length=2, max_length=2)] | None = Field(
         None, description="the texts for no and for yes; true, yes, 1 and their like in any capitals when left out"
     )
-    missing: bool | None = Field(None, description=MISSING)
+    missing: Annotated[Annotated[bool, Tag("value")] | Annotated[AnswerGap, Tag("block")], GAP_FORM] | None = Field(
+        None, description=GAPS
+    )
     marks: Marks | None = Field(None, description=MARKS)
 
     @property
     def example(self) -> str:
-        return "false"
+        return "{fill: false, indicator: true}"
 
     def contradictions(self, path: str) -> Iterator[Finding]:
         yield from find_repeated(self.values or (), f"{path}.values")
@@ -157,7 +222,7 @@ class Ordinal(IncompleteColumn):
 
     @property
     def example(self) -> str:
-        return self.values[0]
+        return self.values[len(self.values) // 2]
 
     def contradictions(self, path: str) -> Iterator[Finding]:
         yield from find_repeated(self.values, f"{path}.values")
@@ -166,7 +231,7 @@ class Ordinal(IncompleteColumn):
             yield Finding(
                 "R203",
                 f"a missing field counts as {self.missing!r}, which is none of the values",
-                f"write missing: {self.values[0]}, or another of them",
+                f"write missing: {self.example}, or another of them",
                 f"{path}.missing",
             )
 
@@ -186,16 +251,18 @@ class Date(IncompleteColumn):
     format: Text | None = Field(
         None, description="such as %d.%m.%Y; ISO 8601 (2024-05-17, 2024-05-17T14:30) when left out"
     )
-    missing: date | None = Field(None, description=MISSING)
+    missing: Annotated[Annotated[date, Tag("value")] | Annotated[DateGap, Tag("block")], GAP_FORM] | None = Field(
+        None, description=GAPS
+    )
     marks: Marks | None = Field(None, description=MARKS)
 
     @property
     def width(self) -> int:
-        return sum(PART_WIDTHS[part] for part in self.parts)
+        return sum(PART_WIDTHS[part] for part in self.parts) + self.has_indicator
 
     @property
     def example(self) -> str:
-        return str(self.min)
+        return f"{{fill: {self.min + (self.max - self.min) // 2}, indicator: true}}"
 
     def contradictions(self, path: str) -> Iterator[Finding]:
         if not self.min < self.max:
@@ -203,7 +270,7 @@ class Date(IncompleteColumn):
                 "R203",
                 f"min {self.min} is not before max {self.max}",
                 "write the first and the last day that can occur, from domain knowledge",
-                path,
+                f"{path}.min",
             )
         yield from find_repeated(self.parts, f"{path}.parts")
         yield from super().contradictions(path)

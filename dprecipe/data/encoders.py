@@ -32,6 +32,7 @@ from dprecipe.data.values import Values, look_up, map_texts, number_texts, parse
 from dprecipe.data.words import MARKS, describe_text
 
 Part = NDArray[np.float32]
+MAX_LISTED = 20
 NO_WORDS, YES_WORDS = ("false", "f", "no", "n", "0", "0.0"), ("true", "t", "yes", "y", "1", "1.0")
 
 
@@ -44,23 +45,25 @@ class ColumnReport:
         self._place = place
         self._problems = problems
 
-    def add(self, row: int, problem: str, remedy: str) -> None:
-        """Adds the problem of a row."""
+    def add(self, row: int, problem: str, remedy: str, in_file: str = "correct the value in the file") -> None:
+        """Adds the problem of a row. `in_file`: the remedy where the recipe can't be changed (`Problems.finished`)."""
+        remedy = in_file if self._problems.finished else remedy
         file, _, line = self._place(row).partition(", ")
         self._problems.add(f"{file}, column {self._column!r}", problem, remedy, line)
 
 
 def encode_column(values: Values, column: ColumnBlock, part: Part, report: ColumnReport, counts: ColumnCounts) -> None:
     """Writes the features of a column that needs no step other than `one_hot` into zeros (rows, `column.width`)."""
+    gaps = part[:, -1] if isinstance(column, IncompleteColumn) and column.has_indicator else None
     match column:
         case Quantity():
-            part[:, 0] = _scale(parse_quantity(values, column, report, counts), column.limits)
+            part[:, 0] = _scale(parse_quantity(values, column, report, counts, gaps), column.limits)
         case Boolean():
-            part[:, 0] = parse_truth(texts_of(values), column, report, counts)
+            part[:, 0] = parse_truth(texts_of(values), column, report, counts, gaps)
         case Ordinal():
             part[:, 0] = parse_ranks(values, column, report, counts) / (len(column.values) - 1)
         case Date():
-            _write_parts(parse_dates(texts_of(values), column, report, counts), column, part, counts)
+            _write_parts(parse_dates(texts_of(values), column, report, counts, gaps), column, part, counts)
         case Category():
             numbers = {value: number for number, value in enumerate(column.values)}
             found = number_texts(values, numbers, len(column.values))
@@ -79,11 +82,13 @@ def _scale(numbers: NDArray[np.float64], limits: tuple[float, float]) -> NDArray
     return np.clip(unit, 0.0, 1.0, out=unit)
 
 
-def parse_quantity(values: Values, column: Quantity, report: ColumnReport, counts: ColumnCounts) -> NDArray[np.float64]:
+def parse_quantity(
+    values: Values, column: Quantity, report: ColumnReport, counts: ColumnCounts, gaps: Part | None = None
+) -> NDArray[np.float64]:
     """Returns the numbers of a column as they are written, (N,); a missing one as declared. Those outside the range,
-    which the caller clamps, are counted.
+    which the caller clamps, are counted. `gaps`, (N,), zeros: gets a 1 for each missing number; so below.
     """
-    numbers = parse_numbers(values)
+    numbers = parse_numbers(values, column.writing)
     absent = np.isnan(numbers)
     if not absent.any():
         count_clamped(counts, numbers, column.limits)
@@ -92,9 +97,9 @@ def parse_quantity(values: Values, column: Quantity, report: ColumnReport, count
     rows = np.flatnonzero(absent).tolist()
     texts = texts_of(select_rows(values, rows))
     declared = f"min: {write_number(column.min)}, max: {write_number(column.max)}, "
-    for row, text in _report_missing(rows, texts, column, declared, report, counts):
-        report.add(row, *describe_text(text, column))
-    numbers[absent] = column.min if column.missing is None else column.missing
+    for row, text in _report_missing(rows, texts, column, declared, report, counts, gaps):
+        report.add(row, *describe_text(text, column), "write a number, as programs do: 1234.5")
+    numbers[absent] = column.min if column.fill is None else column.fill
     count_clamped(counts, numbers[~absent], column.limits)
     _check_whole(numbers, column, report)
     return numbers
@@ -103,7 +108,8 @@ def parse_quantity(values: Values, column: Quantity, report: ColumnReport, count
 def _check_whole(numbers: NDArray[np.float64], column: Quantity, report: ColumnReport) -> None:
     if isinstance(column, Integer):
         for row in np.flatnonzero(numbers != np.floor(numbers)).tolist():
-            report.add(row, "a field is a number with a fraction", "correct the row, or declare the column as numeric")
+            remedy = "correct the row, or declare the column as numeric"
+            report.add(row, "a field is a number with a fraction", remedy, "write a whole number")
 
 
 def parse_answers(texts: Sequence[str], declared: Sequence[str] | None) -> NDArray[np.float64]:
@@ -119,19 +125,20 @@ def parse_answers(texts: Sequence[str], declared: Sequence[str] | None) -> NDArr
 
 
 def parse_truth(
-    texts: Sequence[str], column: Boolean, report: ColumnReport, counts: ColumnCounts
+    texts: Sequence[str], column: Boolean, report: ColumnReport, counts: ColumnCounts, gaps: Part | None = None
 ) -> NDArray[np.float64]:
     """Returns 0 for no and 1 for yes, (N,)."""
     result = parse_answers(texts, column.values)
     rows = np.flatnonzero(np.isnan(result)).tolist()
     which = "" if column.values is None else "the declared "
-    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, "", report, counts):
+    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, "", report, counts, gaps):
         report.add(
             row,
             f"a field is none of {which}values for no and yes",
             "declare the two texts, the one for no first: {kind: boolean, values: ['no', 'yes']}, or correct the row",
+            f"write one of the texts for no and yes: {', '.join(column.values or ('no', 'yes'))}",
         )
-    result[rows] = float(column.missing or False)
+    result[rows] = float(column.fill or False)
     return result
 
 
@@ -147,12 +154,15 @@ def parse_ranks(values: Values, column: Ordinal, report: ColumnReport, counts: C
             row,
             f"a field is not among the {len(ranks)} declared values",
             "declare in values every one that can occur, in order, or correct the row; or write {kind: category}",
+            f"write one of the values: {', '.join(column.values[:MAX_LISTED])}{' …' * (len(ranks) > MAX_LISTED)}",
         )
-    result[rows] = 0 if column.missing is None else ranks[column.missing]
+    result[rows] = 0 if column.fill is None else ranks[column.fill]
     return result
 
 
-def parse_dates(texts: Sequence[str], column: Date, report: ColumnReport, counts: ColumnCounts) -> list[datetime]:
+def parse_dates(
+    texts: Sequence[str], column: Date, report: ColumnReport, counts: ColumnCounts, gaps: Part | None = None
+) -> list[datetime]:
     """Returns the days and times of a column, as a clock on the wall showed them."""
 
     def parse(text: str) -> datetime | None:
@@ -166,12 +176,15 @@ def parse_dates(texts: Sequence[str], column: Date, report: ColumnReport, counts
     found = map_texts(texts, parse)
     rows = [row for row, moment in enumerate(found) if moment is None]
     declared = f"min: {column.min}, max: {column.max}, "
-    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, declared, report, counts):
+    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, declared, report, counts, gaps):
         written = "in ISO 8601, such as 2024-05-17" if column.format is None else f"as {column.format}"
         report.add(
-            row, f"a field is no date {written}", "declare how dates are written: {kind: date, …, format: '%d.%m.%Y'}"
+            row,
+            f"a field is no date {written}",
+            "declare how dates are written: {kind: date, …, format: '%d.%m.%Y'}",
+            f"write the date {written}",
         )
-    instead = _midnight(column.missing or column.min)
+    instead = _midnight(column.fill or column.min)
     return [moment or instead for moment in found]
 
 
@@ -205,6 +218,7 @@ def _report_missing(
     declared: str,
     report: ColumnReport,
     counts: ColumnCounts,
+    gaps: Part | None = None,
 ) -> Iterator[tuple[int, str]]:
     """Counts the rows that are missing, and reports them where the column does not say what they count as; the others,
     with their texts. `declared`: what else the column declares, for the remedy."""
@@ -214,9 +228,13 @@ def _report_missing(
             yield row, text
             continue
         counts.missing += 1
+        if gaps is not None:
+            gaps[row] = 1.0
         if column.missing is None:
             report.add(
                 row,
                 "a field is empty" if text == "" else "a field holds a mark for a missing value, such as NA",
-                f"declare what a missing field counts as: {{kind: {column.kind}, {declared}missing: {column.example}}}",
+                "declare what a missing field counts as, a usual value from domain knowledge: "
+                f"{{kind: {column.kind}, {declared}missing: {column.example}}}",
+                "fill it in: the release has no value for a missing field",
             )

@@ -15,7 +15,7 @@ import numpy as np
 
 from dprecipe.data.files import DataFile
 from dprecipe.data.raw import record_number
-from dprecipe.data.values import Value, Values
+from dprecipe.data.values import NumberText, Value, Values
 from dprecipe.data.words import Header
 from dprecipe.faults import DataFault
 from dprecipe.libraries import importing_libraries
@@ -193,4 +193,4 @@ def _plain_decimal(value: Decimal) -> str | None:
     if value.is_nan():
         return None
     text = f"{value:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return NumberText(text.rstrip("0").rstrip(".") if "." in text else text)

@@ -63,7 +63,7 @@ def add_table(file: DataFile, chunks: RowSink, problems: Problems, delimiter: st
         from dprecipe.data.sources.read_parquet import ParquetShards
         from dprecipe.data.sources.shards import read_shards
 
-    for chunk in read_shards(ParquetShards(), [file], None, limits, chunks.names, MAX_VALUE_BYTES):
+    for chunk in read_shards(ParquetShards(finished=True), [file], None, limits, chunks.names, MAX_VALUE_BYTES):
         chunks.add(chunk.values(chunks.names, limits), chunk.batch.num_rows, chunk.place)
 
 
@@ -97,7 +97,7 @@ def _add_image_column(
     if not is_parquet(file):
         raise file.fault("is neither a folder of images nor a Parquet file", "name one: the model takes images")
     limits, wanted = AllRows(problems), tuple(dict.fromkeys((column, *names)))
-    for chunk in read_shards(ParquetShards(), [file], None, limits, wanted, MAX_IMAGE_BYTES):
+    for chunk in read_shards(ParquetShards(finished=True), [file], None, limits, wanted, MAX_IMAGE_BYTES):
         content, kept = chunk.images(column, limits), chunk.values(names, limits)
         add(decode(content, file.name, chunk.within, problems), kept, chunk.batch.num_rows)
 

@@ -27,10 +27,14 @@ class _Entry:
 
 @final
 class Problems:
-    """The problems of one source. If it is `private`, places and counts are left out of the message."""
+    """The problems of one source. If it is `private`, places and counts are left out of the message.
 
-    def __init__(self, private: bool) -> None:
+    `finished`: the records are for a release, whose recipe no one can change. Remedies are then for the file alone.
+    """
+
+    def __init__(self, private: bool, finished: bool = False) -> None:
         self._private = private
+        self.finished = finished
         self._entries: dict[tuple[str, str], _Entry] = {}
         self._faults: list[DataFault] = []
 

@@ -60,7 +60,7 @@ class SequenceEncoder:
     @property
     def numeric(self) -> tuple[str, ...]:
         """Names of the columns that may be read as numbers."""
-        return tuple(name for name in self._step.row or () if self._columns[name].limits is not None)
+        return tuple(name for name in self._step.row or () if self._columns[name].is_plain_number)
 
     @property
     def empty(self) -> NDArray[np.float32]:

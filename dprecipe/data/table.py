@@ -49,6 +49,7 @@ from dprecipe.data.values import (
     value_at,
     whole_numbers,
 )
+from dprecipe.data.words import describe_writing
 
 
 @final
@@ -85,8 +86,8 @@ class TableEncoder:
 
     @property
     def numeric(self) -> tuple[str, ...]:
-        """Names of the columns that are numbers."""
-        return tuple(name for name, column in self._columns.items() if column.limits is not None)
+        """Names of the columns that a reader may parse as numbers."""
+        return tuple(name for name, column in self._columns.items() if column.is_plain_number)
 
     def text_values(self) -> dict[str, TextValues]:
         """Returns `texts`, with the places of their features."""
@@ -149,8 +150,9 @@ class Collector:
         """The columns that may be read as numbers. One that names units, records or sides is not: of a
         long name a double keeps 16 digits, and whether a text becomes one must not depend on its neighbours."""
         label = self._label
-        is_number = label is not None and isinstance(label.target, NumberTarget | CountTarget)
-        target = label.read_columns if label is not None and is_number else ()
+        target: tuple[str, ...] = ()
+        if label is not None and isinstance(label.target, NumberTarget | CountTarget) and label.writing is None:
+            target = label.read_columns
         return frozenset((*self._encoder.numeric, *target)).difference(self._reading.naming_columns)
 
     def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
@@ -209,7 +211,7 @@ def encode_labels(
     (column,) = label.read_columns
     values, report = columns[column], ColumnReport(column, place, problems)
     if isinstance(target, NumberTarget | CountTarget):
-        numbers = _numbers(values, report)
+        numbers = _numbers(values, label, report)
         limits = target.range if isinstance(target, NumberTarget) else (0.0, float(target.max))
         if counts is not None:
             count_clamped(counts.column(column, "label"), numbers, limits)
@@ -298,16 +300,20 @@ def name_texts(values: Values, column: str, place: Place, problems: Problems) ->
     return texts
 
 
-def _numbers(values: Values, report: ColumnReport) -> NDArray[np.float64]:
-    numbers = parse_numbers(values)
+def _numbers(values: Values, label: Label, report: ColumnReport) -> NDArray[np.float64]:
+    numbers = parse_numbers(values, label.writing)
     for row in np.flatnonzero(np.isnan(numbers)).tolist():
         numbers[row] = 0.0
-        if not _no_label(text_of(value_at(values, row)), row, report):
-            report.add(
-                row,
-                "a label is not a finite number",
-                "correct the row or omit it, or declare the classes in label.values",
-            )
+        text = text_of(value_at(values, row))
+        if _no_label(text, row, report):
+            continue
+        described = describe_writing(text, label.writing)
+        if described is None:
+            remedy = "correct the row or omit it, or declare the classes in label.values"
+            report.add(row, "a label is not a finite number", remedy)
+        else:
+            problem, keys, note = described
+            report.add(row, f"a label is {problem}", f"declare how it is written, beside label.column: {keys}{note}")
     return numbers
 
 

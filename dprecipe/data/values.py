@@ -16,6 +16,7 @@ from typing import TypeAlias, TypeVar, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.data.writing import Writing
 from dprecipe.text.spelling import normalise_text, normalise_texts
 
 T = TypeVar("T")
@@ -25,6 +26,11 @@ Value = str | int | float | bool | bytes | None
 Numbers: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.generic]]"
 """Numbers or truth values (N,); masked where a field is empty."""
 Values: TypeAlias = "Sequence[Value] | Numbers"
+
+
+@final
+class NumberText(str):
+    """A number that a library holds, as programs write it, whatever is declared of the texts of its column."""
 
 
 @final
@@ -83,21 +89,40 @@ def value_at(values: Values, row: int) -> Value:
     return as_list(values[row : row + 1])[0]
 
 
-def parse_numbers(values: Values) -> NDArray[np.float64]:
-    """Numbers (N,); NaN for each value that is no finite number."""
+def parse_numbers(values: Values, writing: Writing | None = None) -> NDArray[np.float64]:
+    """Numbers (N,); NaN for each value that is no finite number. `writing`: how texts write them, if it is declared."""
     if isinstance(values, np.ma.MaskedArray):
         numbers = values.data.astype(np.float64)
         if values.mask is not np.ma.nomask:
             numbers[values.mask] = np.nan
     elif isinstance(values, CodedTexts):
-        distinct = [math.nan if number is None else number for number in map(parse_number, values.distinct)]
+        distinct = _parse_distinct(values.distinct, writing)
         numbers = np.array([*distinct, math.nan])[values.codes]
+    elif writing is not None:
+        numbers = _parse_written(values, writing)
     else:
         numbers = _parse_texts(values)
     finite = np.isfinite(numbers)
     if not finite.all():
         numbers[~finite] = np.nan
     return numbers
+
+
+def _parse_distinct(texts: Sequence[str], writing: Writing | None) -> list[float]:
+    parsed = map(parse_number, texts) if writing is None else map(writing.parse, normalise_texts(texts))
+    return [math.nan if number is None else number for number in parsed]
+
+
+def _parse_written(values: Sequence[Value], writing: Writing) -> NDArray[np.float64]:
+    """Numbers of texts, each different text once, and of values that are numbers already."""
+    texts = list({value for value in values if type(value) is str})  # not a `NumberText`, which may equal one of them
+    found = dict(zip(texts, _parse_distinct(texts, writing), strict=True))
+    plain = (None if type(value) is str else parse_number(value) for value in values)
+    numbers = (
+        found[value] if type(value) is str else math.nan if number is None else number
+        for value, number in zip(values, plain, strict=True)
+    )
+    return np.fromiter(numbers, np.float64, len(values))
 
 
 def _parse_texts(values: Sequence[Value]) -> NDArray[np.float64]:

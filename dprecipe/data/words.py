@@ -10,12 +10,22 @@ from typing import final
 
 from dprecipe.data.columns import Quantity, write_number
 from dprecipe.data.files import DataFile
+from dprecipe.data.writing import Decimal, Writing
 from dprecipe.faults import DataFault
 from dprecipe.text.spelling import normalise_text
 
 MARKS = frozenset(("na", "n/a", "#n/a", "<na>", "nan", "null", "none", ".", "-", "?"))
 """Texts that count as a missing number, in any capitalisation."""
 
+MAX_NUMBER = 100
+"""Characters of a field that may look like a number."""
+_SIGNS = "$€£¥₣₤₦₩₪₫₱₴₸₹₺₽₿"
+NUMBER_BESIDE = re.compile(
+    rf"(?P<before>[-+\u2212]?\s*(?:[A-Z]{{0,2}}[{_SIGNS}]|[A-Z]{{3}}|Fr\.?|kr\.?|Rs\.?)\s*)?"
+    r"(?P<number>[-+\u2212]?(?:\d[\d.,'\u2019\s]*|[.,]\d+))"
+    rf"(?P<after>(?![eE][-+]?\d)(?:[^\W\d_]|[%‰°{_SIGNS}])\S{{0,19}})?"
+)
+"""A number, however its digits are written, with a sign or a unit beside it."""
 MAX_COMPARED = 500
 """A misspelt name is compared with at most this many names of a header; more take seconds."""
 MAX_COMPARED_LENGTH = 100
@@ -25,23 +35,52 @@ DELIMITERS = {";": "a semicolon", "\t": "a tab", "|": "a bar", ",": "a comma"}
 
 def describe_text(text: str, column: Quantity) -> tuple[str, str]:
     """Describes what is wrong with a text that should be a number, and the remedy."""
+    declared = f"{{kind: {column.kind}, min: {write_number(column.min)}, max: {write_number(column.max)}, "
+    missing = f"missing: {column.write_missing()}, "
     if re.match(r"[<>≤≥]=?\s*[0-9]", text):
-        low, high = write_number(column.min), write_number(column.max)
+        marks = ", ".join(f"'{mark}'" for mark in (*(column.marks or ()), "<0.5"))
         return (
             "a field has < or > before its number",
-            "write only the number; or declare such texts as missing: "
-            f"{{kind: {column.kind}, min: {low}, max: {high}, missing: {low}, marks: ['<0.5']}}, with the text from "
-            "the file",
+            f"write only the number; or declare such texts as missing: {declared}{missing}marks: [{marks}]}}, with the "
+            "text from the file, and what it counts as from domain knowledge",
         )
-    if re.fullmatch(r"[+-]?[0-9][0-9.]*,[0-9]+", text):
-        return "a field has a number with a comma", "write a decimal point, and no thousands separators"
-    if re.search(r"[0-9]\s*[%€$£]|[€$£]\s*[0-9]|[0-9]\s*[A-Za-zµ]+$", text):
-        return "a field has a number with a unit or a currency sign", "write only the number"
+    described = describe_writing(text, column.writing)
+    if described is not None:
+        problem, keys, note = described
+        known = "" if column.missing is None else missing
+        return f"a field has {problem}", f"declare how numbers are written: {declared}{known}{keys}}}{note}"
     return "a field is not a finite number", "correct the value, or declare the column as a category or as text"
 
 
-def wrong_format_fault(file: DataFile, start: bytes, expected: str) -> DataFault | None:
-    """Returns the fault for a file that begins like one of another format; None if it does not."""
+def describe_writing(text: str, writing: Writing | None) -> tuple[str, str, str] | None:
+    """Describes a number that is written otherwise than declared: the problem, the keys that declare such numbers, and
+    a note on them. None for a text that does not look like a number.
+    """
+    match = NUMBER_BESIDE.fullmatch(text) if len(text) <= MAX_NUMBER else None
+    if match is None:
+        return None
+    own, number = Writing() if writing is None else writing, match["number"].strip()
+    decimals: tuple[Decimal, ...] = ("point", "comma")
+    fits = [] if own.parse(number) is not None else [one for one in decimals if Writing(one).parse(number) is not None]
+    keys, note, problem = [], "", ""
+    if fits:
+        keys.append(f"decimal: {fits[0]}")
+        note = "" if len(fits) == 1 else "; or decimal: comma where the comma stands before the fraction"
+        problem = "a number with " + (
+            "a comma" if "," in number else "a point" if "." in number else "digits in groups"
+        )
+    elif own.parse(number) is None:
+        return None
+    if {part.strip() for part in match.group("before", "after") if part} - {*own.affixes, ""}:
+        keys.append("affixes: ['%', '€', 'kg']")
+        note = f", with the texts of the file{note}"
+        problem = "a number with a unit or a currency sign"
+    return (problem, ", ".join(keys), note) if keys else None
+
+
+def wrong_format_fault(file: DataFile, start: bytes, expected: str, finished: bool = False) -> DataFault | None:
+    """Returns the fault for a file that begins like one of another format; None if it does not. `finished`: see
+    `problems.Problems`."""
     kinds = {
         b"\xd0\xcf\x11\xe0": ("an Excel workbook (.xls)", "save it as CSV (UTF-8)"),
         b"PK\x03\x04": ("an Excel workbook (.xlsx) or another zip archive", "save it as CSV (UTF-8)"),
@@ -55,7 +94,8 @@ def wrong_format_fault(file: DataFile, start: bytes, expected: str) -> DataFault
     }
     for magic, (kind, remedy) in kinds.items():
         if start.startswith(magic):
-            return file.fault(f"is {kind}, expected {expected}", remedy)
+            own = "save the records as CSV (UTF-8) or as Parquet" if finished and "`" in remedy else remedy
+            return file.fault(f"is {kind}, expected {expected}", own)
     return None
 
 
@@ -104,14 +144,26 @@ def find_delimiter(line: Sequence[str], names: Sequence[str], delimiter: str) ->
     """Returns the delimiter with which a first line without any declared name contains one; None if there is none."""
     whole, expected = delimiter.join(line), {plain_name(name) for name in names}
     for other in DELIMITERS:
-        if other != delimiter and expected & {plain_name(part.strip('"')) for part in whole.split(other)}:
+        if (
+            other in whole
+            and other != delimiter
+            and expected & {plain_name(part.strip('"')) for part in whole.split(other)}
+        ):
             return other
     return None
 
 
-def find_columns(names: tuple[str, ...], present: list[str], file: DataFile, are_names: bool = True) -> dict[str, str]:
+def describe_rename(are_near: bool) -> str:
+    """Returns the remedy for a column that a finished release reads and a file has not, by that name."""
+    return "rename the column in the file: a release is not changed" if are_near else "add the column to the file"
+
+
+def find_columns(
+    names: tuple[str, ...], present: list[str], file: DataFile, are_names: bool = True, finished: bool = False
+) -> dict[str, str]:
     """Returns the names that the file has for the columns that are read. `are_names`: they are no fields of a record,
     as the first line of a CSV file without a header would be; otherwise a message names only a nearly equal one.
+    `finished`: see `problems.Problems`.
 
     Raises:
         DataFault: a column is not there, or more than once.
@@ -127,6 +179,6 @@ def find_columns(names: tuple[str, ...], present: list[str], file: DataFile, are
             raise file.fault(
                 f"has {'more than one' if places else 'no'} column {name!r}; "
                 + (f"it has {meant!r}" if meant else f"its columns are {listed}"),
-                "write the name in the recipe as the file has it",
+                describe_rename(bool(meant)) if finished else "write the name in the recipe as the file has it",
             )
     return {name: present[known.places(name)[0]] for name in names}

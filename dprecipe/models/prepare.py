@@ -50,7 +50,7 @@ class Preparation:
         if sequences_step(file.preprocess) is not None:
             raise DataFault("the model writes text, and has no label to predict", "use dprecipe generate")
         self.counts = SourceCounts()
-        self.problems = Problems(private)
+        self.problems = Problems(private, finished=True)
         encoder = self._encoder()
         self.names = encoder.names
         """The columns of a table that are features; none of an array."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -102,18 +103,78 @@ def test_fields_that_cannot_be_read(block: dict[str, Any], value: str, says: str
 def test_the_remedy_of_a_large_integer_is_a_whole_number() -> None:
     with pytest.raises(DataFault) as caught:
         encoded({"kind": "integer", "min": 1234567, "max": 7654321}, ["1234567", ""])
-    assert "{kind: integer, min: 1234567, max: 7654321, missing: 1234567}" in caught.value.remedy
+    remedy = "{kind: integer, min: 1234567, max: 7654321, missing: {fill: 4444444, indicator: true}}"
+    assert remedy in caught.value.remedy
+
+
+GAPS = [
+    ({**INTEGER, "max": 1}, "{fill: 0, indicator: true}"),
+    ({"kind": "numeric", "min": 0, "max": 30}, "{fill: 15, indicator: true}"),
+    ({"kind": "numeric", "min": 30.1, "max": 30.2}, "{fill: 30.15, indicator: true}"),
+    ({"kind": "numeric", "min": -1.7e308, "max": 1.7e308}, "{fill: 0, indicator: true}"),
+    ({"kind": "numeric", "min": 0, "max": 1e-6}, "{fill: 5e-07, indicator: true}"),
+    ({"kind": "boolean"}, "{fill: false, indicator: true}"),
+    (ORDINAL, "mid"),
+    (DATE, "{fill: 2020-07-01, indicator: true}"),
+]
+
+
+@pytest.mark.parametrize(("block", "proposed"), GAPS)
+def test_the_remedy_of_a_gap_is_a_usual_value(block: dict[str, Any], proposed: str) -> None:
+    """No end of a range is proposed, and what is proposed is read as a recipe has it."""
+    with pytest.raises(DataFault) as caught:
+        encoded(block, [""])
+    assert f"missing: {proposed}}}" in caught.value.remedy
+    text = re.sub(r"(\d{4}-\d\d-\d\d)", r"'\1'", re.sub(r"(\w+): ", r'"\1": ', proposed)).replace("'", '"')
+    written = json.loads(text) if text.startswith("{") else text
+    part, counts = encoded({**block, "missing": written}, [""])
+    assert counts.missing == 1
+    assert 0 <= part[0, 0] <= 1
+
+
+INDICATED = [
+    ({**INTEGER, "missing": {"fill": 5, "indicator": True}}, ["7", "", "NA"], [[0.7, 0], [0.5, 1], [0.5, 1]]),
+    (
+        {"kind": "numeric", "min": 0, "max": 1, "missing": {"fill": 0.25, "indicator": True}, "marks": ["<1"]},
+        np.ma.MaskedArray([1.0, 0.0, np.nan], [False, True, False]),
+        [[1, 0], [0.25, 1], [0.25, 1]],
+    ),
+    ({"kind": "boolean", "missing": {"fill": True, "indicator": True}}, ["no", "", "yes"], [[0, 0], [1, 1], [1, 0]]),
+    (
+        {**DATE, "parts": ["time", "weekday"], "missing": {"fill": "2020-12-31", "indicator": True}},
+        ["2020-01-01", "-"],
+        [[0, 0, 0, 1, 0, 0, 0, 0, 0], [1, 0, 0, 0, 1, 0, 0, 0, 1]],
+    ),
+    ({**INTEGER, "missing": {"fill": 5}}, ["7", ""], [[0.7], [0.5]]),
+]
+
+
+@pytest.mark.parametrize(("block", "values", "expected"), INDICATED)
+def test_a_feature_says_that_a_field_was_missing(
+    block: dict[str, Any], values: Any, expected: list[list[float]]
+) -> None:
+    part, _ = encoded(block, values)
+    np.testing.assert_allclose(part, expected)
+
+
+def test_a_field_that_is_outside_the_range_or_wrong_is_not_missing() -> None:
+    block = {**INTEGER, "missing": {"fill": 5, "indicator": True}}
+    part, counts = encoded(block, ["12", "-3"])
+    assert part.tolist() == [[1, 0], [0, 0]]
+    assert counts.missing == 0
+    with pytest.raises(DataFault, match="not a finite number"):
+        encoded(block, ["x"])
 
 
 @pytest.mark.parametrize(
     ("block", "path"),
     [
-        ({**INTEGER, "min": 10}, "c"),
+        ({**INTEGER, "min": 10}, "c.min"),
         ({**INTEGER, "marks": ["x"]}, "c.marks"),
         ({"kind": "boolean", "values": ["ja", "ja "]}, "c.values"),
         ({**ORDINAL, "missing": "none"}, "c.missing"),
         ({**ORDINAL, "values": ["a", "a"]}, "c.values"),
-        ({**DATE, "min": "2021-01-01"}, "c"),
+        ({**DATE, "min": "2021-01-01"}, "c.min"),
         ({**DATE, "parts": ["month", "month"]}, "c.parts"),
         ({**DATE, "format": "%d.%m.%y"}, "c.format"),
         ({**DATE, "format": "%d.%m.%Y %d"}, "c.format"),

@@ -116,12 +116,12 @@ MISTAKES: dict[str, Mistake] = {
     "NA": Mistake(
         row(3, f"NA,{ROWS[3].partition(',')[2]}"),
         "column 'age': a field holds a mark for a missing value, such as NA",
-        "missing: 0",
+        "missing: {fill: 55, indicator: true}",
         private="line 5",
-        then_source=with_column(age=AGE),
+        then_source=with_column(age={**AGE, "missing": {"fill": 55, "indicator": True}}),
     ),
     "an empty number": Mistake(
-        row(3, ",icu,yes"), "column 'age': a field is empty", "missing: 0", then_source=with_column(age=AGE)
+        row(3, ",icu,yes"), "column 'age': a field is empty", "missing: {fill: 55,", then_source=with_column(age=AGE)
     ),
     "below a limit of detection": Mistake(
         row(3, "<0.5,icu,yes"),
@@ -132,12 +132,15 @@ MISTAKES: dict[str, Mistake] = {
     "a decimal comma": Mistake(
         SEMICOLONS.replace("26;", "26,5;", 1),
         "column 'age': a field has a number with a comma",
-        "write a decimal point",
+        "{kind: numeric, min: 0, max: 110, decimal: comma}",
         {**CSV, "delimiter": ";"},
-        then=SEMICOLONS.replace("26;", "26.5;", 1),
+        then_source={**with_column(age={**COLUMNS["age"], "decimal": "comma"}), "delimiter": ";"},
     ),
     "a unit behind a number": Mistake(
-        row(3, "26 y,icu,yes"), "column 'age': a field has a number with a unit", "write only the number", then=TABLE
+        row(3, "26 y,icu,yes"),
+        "column 'age': a field has a number with a unit",
+        "{kind: numeric, min: 0, max: 110, affixes: ['%', '€', 'kg']}, with the texts of the file",
+        then_source=with_column(age={**COLUMNS["age"], "affixes": ["y"]}),
     ),
     "words for a number": Mistake(
         row(3, f"{SECRET},icu,yes"),

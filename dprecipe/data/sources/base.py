@@ -29,8 +29,9 @@ from dprecipe.data.targets import (
     SeveralTarget,
     Target,
 )
+from dprecipe.data.writing import AFFIXES, DECIMAL, Affixes, Decimal, Writing, find_writing
 from dprecipe.faults import Finding
-from dprecipe.language.base import Block, Name, NonNegativeInt, PositiveInt, Text, word_form
+from dprecipe.language.base import Block, Name, NonNegativeInt, PositiveInt, SparseBlock, Text, word_form
 
 if TYPE_CHECKING:
     from dprecipe.data.query import RowOrigin
@@ -65,9 +66,11 @@ COUNT = "how many there are, predicted as the rate of a Poisson distribution"
 SEVERAL = "names of which any may apply to a record: a yes or a no for each; declared, never measured"
 
 
-class Label(Block):
+class Label(SparseBlock):
     """Label that is to be learned: declared and never measured. The `column` holds a class (`values` or `classes`), a
     number (`range`), a count (`count`) or the names that apply (`several`); `columns` hold a yes or a no each."""
+
+    left_out: ClassVar[tuple[str, ...] | None] = ("decimal", "affixes")
 
     column: Name | None = None
     columns: Several | None = Field(None, description="in place of `column`: each holds a yes or a no")
@@ -85,6 +88,13 @@ class Label(Block):
     empty: Literal["none"] | None = Field(
         None, description="that in an empty field none of `several` applies; without it, such a field is an error"
     )
+    decimal: Decimal | None = Field(None, description=f"of a `range` or `count`: {DECIMAL}")
+    affixes: Affixes | None = Field(None, description=f"of a `range` or `count`: {AFFIXES}")
+
+    @property
+    def writing(self) -> Writing | None:
+        """How its numbers are written, where they are not as programs write them."""
+        return find_writing(self.decimal, self.affixes)
 
     @property
     def read_columns(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dprecipe.data.columns import Columns, find_repeated
 from dprecipe.data.sources.base import Label
 from dprecipe.data.targets import SEPARATOR
+from dprecipe.data.writing import find_wrong_affixes
 from dprecipe.faults import Finding
 
 
@@ -27,6 +28,7 @@ def label_contradictions(label: Label | None, columns: Columns | None, path: str
         kinds = {key: getattr(label, key) for key in _KINDS}
         yield from not_one_kind(kinds, where)
     yield from _misused_keys(label, where)
+    yield from _misused_writing(label, where)
     yield from empty_range(label.range, f"{where}.range")
     for key in ("values", "several", "columns"):
         if getattr(label, key) is not None:
@@ -69,6 +71,18 @@ def _misused_keys(label: Label, path: str) -> Iterator[Finding]:
         if getattr(label, key) is not None:
             instead = "" if label.columns is not None else ", or name in `several` what the fields may hold"
             yield Finding("R331", f"{reason}: `{key}` says nothing of them", f"remove it{instead}", f"{path}.{key}")
+
+
+def _misused_writing(label: Label, path: str) -> Iterator[Finding]:
+    """Keys that say how numbers are written, beside a label that is no number; and what is wrong with them."""
+    if label.range is None and label.count is None:
+        for key in ("decimal", "affixes"):
+            if getattr(label, key) is not None:
+                reason = f"`{key}` says how numbers are written, and the label is none"
+                remedy = "remove it, or declare the number as a `range` or a `count`"
+                yield Finding("R331", reason, remedy, f"{path}.{key}")
+    yield from find_repeated(label.affixes or (), f"{path}.affixes")
+    yield from find_wrong_affixes(label.affixes, f"{path}.affixes")
 
 
 _KINDS = {

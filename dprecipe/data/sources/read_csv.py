@@ -19,7 +19,7 @@ from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.csv_blocks import BLOCK_BYTES, BlockSplitter, read_lines
 from dprecipe.data.sources.row_selection import RowLimit, RowSelection, RowSink
 from dprecipe.data.table import Collector
-from dprecipe.data.words import DELIMITERS, Header, find_delimiter, wrong_format_fault
+from dprecipe.data.words import DELIMITERS, Header, describe_rename, find_delimiter, wrong_format_fault
 from dprecipe.faults import DataFault
 from dprecipe.libraries import is_installed
 from dprecipe.text.spelling import normalise_texts
@@ -96,7 +96,7 @@ def _read_file(file: DataFile, rows: RowSelection, delimiter: str, problems: Pro
     with file.open() as stream:
         lines = _Lines(stream, file, problems)
         header = next(_rows(lines, delimiter), None)
-        positions = _positions(header, rows.sink.names, delimiter, file)
+        positions = _positions(header, rows.sink.names, delimiter, file, problems.finished)
         width = 0 if header is None else len(header[1])
         _add_blocks(rows, lines, delimiter, width, positions)
         _add_rows(rows, lines, delimiter, width, positions)
@@ -154,6 +154,11 @@ class _Lines:
         self._back = io.BytesIO()
         self.number = self.row = self.since = 0
 
+    @property
+    def finished(self) -> bool:
+        """See `problems.Problems`."""
+        return self._problems.finished
+
     def fault(self, line: int, problem: str, remedy: str) -> DataFault:
         return self._problems.stop(self._problems.fault(self.file.name, problem, remedy, self.file.at(f"line {line}")))
 
@@ -168,7 +173,7 @@ class _Lines:
     def __iter__(self) -> Iterator[str]:
         while line := self._back.readline(MAX_LINE_BYTES + 1) or self._stream.readline(MAX_LINE_BYTES + 1):
             if self.number == 0:
-                other = wrong_format_fault(self.file, line, EXPECTED)
+                other = wrong_format_fault(self.file, line, EXPECTED, self.finished)
                 if other is not None:
                     raise other
             self.number += 1
@@ -219,14 +224,17 @@ def _rows(lines: _Lines, delimiter: str, width: int | None = None) -> Iterator[R
             raise lines.fault(
                 line,
                 f"a row has {'fewer' if len(fields) < width else 'more'} fields than the header line",
-                "correct the row (an unquoted field that contains a delimiter?), or declare the right `delimiter`",
+                "correct the row (an unquoted field that contains a delimiter?), or "
+                + ("name the delimiter: --delimiter" if lines.finished else "declare the right `delimiter`"),
             )
         yield line, fields
 
 
-def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file: DataFile) -> dict[str, int]:
+def _positions(
+    header: Row | None, names: tuple[str, ...], delimiter: str, file: DataFile, finished: bool
+) -> dict[str, int]:
     """Returns the position of each named column. Only header names that nearly equal a declared one are quoted: in a
-    file without a header, the first line is a private record.
+    file without a header, the first line is a private record. `finished`: see `problems.Problems`.
     """
     if header is None:
         raise file.fault("is empty", "name another file: a CSV file begins with a header line")
@@ -237,10 +245,12 @@ def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file:
     if len(absent) == len(names):
         other = find_delimiter(present, names, delimiter)
         if other is not None:
+            written = '"\\t"' if other == "\t" else f'"{other}"'
+            expected = "and read as if by" if finished else "the recipe expects"
             raise file.fault(
-                f"its fields are separated by {DELIMITERS[other]}, the recipe expects "
+                f"its fields are separated by {DELIMITERS[other]}, {expected} "
                 f"{DELIMITERS.get(delimiter, repr(delimiter))}",
-                "add `delimiter: {}` beside the path".format('"\\t"' if other == "\t" else f'"{other}"'),
+                f"name it: --delimiter {written}" if finished else f"add `delimiter: {written}` beside the path",
             )
     if absent:
         meant = {name: known.nearest(name) for name in absent}
@@ -248,8 +258,11 @@ def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file:
         missing = [repr(name) for name, other in meant.items() if other is None]
         described = ", ".join(results + missing)
         remedy = "write the names in the recipe as the file has them" if results else "check the spelling in the recipe"
+        if finished:
+            remedy = describe_rename(bool(results))
         if len(missing) == len(names):
             remedy = "does the file begin with a header line? The first line must name the columns"
+            remedy += f" that the release reads: {', '.join(missing)}" if finished else ""
         is_are = "column {} is" if len(absent) == 1 else "columns {} are"
         raise file.fault(f"{is_are.format(described)} not in the header line", remedy)
     if twice:

@@ -51,13 +51,16 @@ def read_parquet(
 
 @final
 class ParquetShards:
-    """Parquet files."""
+    """Parquet files. `finished`: see `problems.Problems`."""
+
+    def __init__(self, finished: bool = False) -> None:
+        self._finished = finished
 
     def count_rows(self, file: DataFile, names: tuple[str, ...], types: ColumnTypes) -> int:
         """See `ShardFormat`; by the footer."""
         with pq.ParquetFile(file.path) as table:
             schema, metadata = table.schema_arrow, table.metadata
-            stored = find_columns(names, schema.names, file)
+            stored = find_columns(names, schema.names, file, finished=self._finished)
             _check_footer(metadata, file)
             for name in names:
                 types.check(name, schema.field(stored[name]).type, file)
@@ -68,7 +71,7 @@ class ParquetShards:
         its header."""
         with pq.ParquetFile(file.path) as footer:
             schema, metadata = footer.schema_arrow, footer.metadata
-        stored = find_columns(names, schema.names, file)
+        stored = find_columns(names, schema.names, file, finished=self._finished)
         own, coded = list(stored.values()), _stored_dictionaries(metadata)
         texts = [name for name in own if is_text(schema.field(name).type) and name in coded]
         rows = max(1, min(BATCH_ROWS, MAX_BATCH_BYTES // max_bytes))

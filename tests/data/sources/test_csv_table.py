@@ -113,7 +113,7 @@ def test_a_missing_number_counts_as_what_is_declared(read) -> None:
     with pytest.raises(DataFault, match="column 'age': a field is empty") as caught:
         read(text)
     assert caught.value.private == "line 3"
-    assert "missing: 0" in caught.value.remedy
+    assert "missing: {fill: 50, indicator: true}" in caught.value.remedy
 
 
 def test_the_widest_range_of_numbers_does_not_overflow(read) -> None:
