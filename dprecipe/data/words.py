@@ -19,11 +19,11 @@ MARKS = frozenset(("na", "n/a", "#n/a", "<na>", "nan", "null", "none", ".", "-",
 
 MAX_NUMBER = 100
 """Characters of a field that may look like a number."""
-_SIGNS = "$€£¥₣₤₦₩₪₫₱₴₸₹₺₽₿"
+CURRENCIES = "$€£¥₣₤₦₩₪₫₱₴₸₹₺₽₿"
 NUMBER_BESIDE = re.compile(
-    rf"(?P<before>[-+\u2212]?\s*(?:[A-Z]{{0,2}}[{_SIGNS}]|[A-Z]{{3}}|Fr\.?|kr\.?|Rs\.?)\s*)?"
+    rf"(?P<before>[-+\u2212]?\s*(?:[A-Z]{{0,2}}[{CURRENCIES}]|[A-Z]{{3}}|Fr\.?|kr\.?|Rs\.?)\s*)?"
     r"(?P<number>[-+\u2212]?(?:\d[\d.,'\u2019\s]*|[.,]\d+))"
-    rf"(?P<after>(?![eE][-+]?\d)(?:[^\W\d_]|[%‰°{_SIGNS}])\S{{0,19}})?"
+    rf"(?P<after>(?![eE][-+]?\d)(?:[^\W\d_]|[%‰°{CURRENCIES}])\S{{0,19}})?"
 )
 """A number, however its digits are written, with a sign or a unit beside it."""
 MAX_COMPARED = 500
