@@ -198,6 +198,8 @@ def describe_profile(profile: SourceProfile) -> Iterator[str]:
         counts = column.counts
         shown = {"missing": counts.missing, "clamped": counts.below + counts.above, "other": counts.other}
         shares = [f"{say_share(count, profile.records)} {name}" for name, count in shown.items() if count]
+        if counts.is_constant(profile.records):
+            shares.append("every value is one end of the range: the column carries nothing")
         yield f"  {column.name} ({column.kind}): {', '.join(shares) or 'nothing missing, clamped or undeclared'}"
 
 

@@ -19,7 +19,7 @@ from dprecipe.cli.arguments import NoVerify, PublicKey, ReleasePath
 from dprecipe.cli.new_file import check_absent, writing_new
 from dprecipe.data.files import DataFile
 from dprecipe.data.images import ImageForm
-from dprecipe.data.new_records import add_images, add_table
+from dprecipe.data.new_records import ImageFiles, add_images, add_table
 from dprecipe.data.problems import Place
 from dprecipe.data.targets import SeveralTarget, name_classes
 from dprecipe.data.values import Values, as_list
@@ -41,7 +41,10 @@ UNPROTECTED = (
 def predict(
     release: ReleasePath,
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Records, as CSV or Parquet with a header.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Records, as CSV or Parquet with a header; or a folder of images.", show_default=False
+        ),
     ],
     out: Annotated[Path | None, typer.Option(help="A new .csv or .parquet; by default CSV on standard output.")] = None,
     probabilities: Annotated[
@@ -50,7 +53,15 @@ def predict(
     keep: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="Copy this column of FILE. Repeatable.")
     ] = None,
-    image_column: Annotated[str, typer.Option(help="Image column of a Parquet file.")] = "image",
+    table: Annotated[
+        Path | None, typer.Option(help="A CSV file that lists the images of a folder.", show_default=False)
+    ] = None,
+    image_column: Annotated[
+        str | None,
+        typer.Option(
+            help="Image column of a Parquet file [image], or path column of --table [file].", show_default=False
+        ),
+    ] = None,
     delimiter: Annotated[
         str | None, typer.Option(help="Delimiter of a CSV file; by default found in its header.", show_default=False)
     ] = None,
@@ -60,7 +71,7 @@ def predict(
     """Verifies the release, then writes a line for each record of a CSV or Parquet file, in its order.
 
     `out`: CSV or Parquet by its name; CSV on the standard output when None. It appears whole or not at all. `keep`:
-    columns of `file` that are copied to it.
+    columns of `file`, or of `table`, that are copied to it.
 
     Raises:
         UsageFault: `out` exists or has another ending, `file` is not there, or torch is not installed.
@@ -72,9 +83,11 @@ def predict(
     if out is not None and out.suffix not in (".csv", ".parquet"):
         raise UsageFault(f"{out}: predictions are written as .csv or .parquet", "choose one of them with --out")
     release = find_model_folder(release)
-    if not file.exists():
-        raise UsageFault(f"{file}: there is no such file", "check the spelling of the path")
+    for path in (file, table):
+        if path is not None and not path.exists():
+            raise UsageFault(f"{path}: there is no such file", "check the spelling of the path")
     source = DataFile.of(file)
+    images = ImageFiles(source, None if table is None else DataFile.of(table), image_column, delimiter)
     check_libraries("predicting", "torch")  # before seconds of verifying
     if not no_verify:
         from dprecipe.release.verify import verify
@@ -85,6 +98,8 @@ def predict(
         from dprecipe.models.load import load
 
     model = load(release)
+    if table is not None and model.file.columns is not None:
+        raise UsageFault("--table lists the images of a folder, and the model reads columns", "leave it out")
     if probabilities:
         model.check_probabilities()
     screen.write_note(UNPROTECTED.format(file=source.name))
@@ -94,9 +109,9 @@ def predict(
             add_table(source, answers, answers.preparation.problems, delimiter)
         else:
             form, problems = _image_form(model.file, source), answers.preparation.problems
-            add_images(source, image_column, form, answers.kept, answers.add_arrays, problems)
+            add_images(images, form, answers.kept, answers.add_arrays, problems)
         answers.finish()
-    _report(answers, out)
+    _report(answers, out, images.others)
 
 
 def _image_form(model: ModelFile, file: DataFile) -> ImageForm:
@@ -109,8 +124,13 @@ def _image_form(model: ModelFile, file: DataFile) -> ImageForm:
     return ImageForm(shape if len(shape) == 3 else (*shape, 1), model.resize)
 
 
-def _report(answers: Answers, out: Path | None) -> None:
-    """Says what was written. Counts of values are about the file's records: they are for a terminal."""
+def _report(answers: Answers, out: Path | None, others: Sequence[str]) -> None:
+    """Says what was written, and what was not read. Counts are about the file's records: they are for a terminal."""
+    if others:
+        count = f" ({len(others):,})" if screen.is_watched() else ""
+        screen.write_note(
+            f"files of the folder that are no PNG, JPEG or WebP image, by their names, are left out{count}"
+        )
     written = "" if out is None else f"wrote {out}"
     if screen.is_watched():
         found = answers.preparation.describe_undeclared(missing=True)

@@ -156,8 +156,10 @@ def chat_texts(column: Any, name: str, file: DataFile) -> Values:
     return [None if value is None else json.dumps(value, default=str) for value in _listed(column, name, file)]
 
 
-def image_bytes(column: Any, name: str, file: DataFile) -> list[bytes | None]:
-    """Returns a column of encoded images, in the layout of Hugging Face; None where a record has no bytes."""
+def image_bytes(column: Any, name: str, file: DataFile, finished: bool = False) -> list[bytes | None]:
+    """Returns a column of encoded images, in the layout of Hugging Face; None where a record has no bytes. `finished`:
+    see `problems.Problems`.
+    """
     kind = column.type
     if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         column = column.field("bytes")
@@ -165,7 +167,9 @@ def image_bytes(column: Any, name: str, file: DataFile) -> list[bytes | None]:
     if not (types.is_binary(kind) or types.is_large_binary(kind)):
         raise file.fault(
             f"column {name!r} holds {name_type(kind)}, expected images: a struct of `bytes` and `path`",
-            "name the image column, or declare `columns` for a table",
+            "name the image column: --image-column"
+            if finished
+            else "name the image column, or declare `columns` for a table",
         )
     values: list[bytes | None] = column.to_pylist()
     return values

@@ -47,7 +47,7 @@ class ArrowChunk:
             DataFault: it is none.
         """
         with reading_arrow(self.file.unreadable, limits):
-            return image_bytes(self.batch.column(name), name, self.file)
+            return image_bytes(self.batch.column(name), name, self.file, limits.problems.finished)
 
     def place(self, row: int) -> str:
         """Returns the place of a row, for its columns."""

@@ -30,6 +30,10 @@ class ColumnCounts:
     highest: int = 0
     other: int = 0
 
+    def is_constant(self, records: int) -> bool:
+        """Returns True if every number is one end of the range: the column then carries nothing."""
+        return records > 0 and not self.below + self.above and records in (self.lowest, self.highest)
+
     def numbers(self, low: int, high: int, at_low: int, at_high: int) -> None:
         """Adds counts of values: below and above the range, and at or beyond its ends."""
         self.below += low
@@ -92,8 +96,8 @@ class SourceCounts:
         return self.columns.setdefault(name, ColumnCounts(kind))
 
     def check(self, subject: str, problems: Problems) -> None:
-        """Adds a problem for each column that carries no information: every value is missing, outside its range, or
-        not among those declared.
+        """Adds a problem for each column that does not fit what is declared of it: every value is missing, or not among
+        those declared, or at one end of the range or beyond it, and one of them beyond.
 
         The messages contain no counts. That a recipe does not fit its file is reported before a run, like a wrong size.
         """

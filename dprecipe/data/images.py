@@ -64,7 +64,8 @@ def decoding_images(form: ImageForm) -> Iterator[Decode]:
             for row, refused in enumerate(pool.map(partial(decode_image, form), images, pixels)):
                 if refused is not None:
                     detail = f": {refused.detail}" if refused.detail else ""
-                    problems.add(subject, refused.problem, refused.remedy, f"{where(row)}{detail}")
+                    remedy = refused.remedy.partition(", or declare")[0] if problems.finished else refused.remedy
+                    problems.add(subject, refused.problem, remedy, f"{where(row)}{detail}")
             return pixels
 
         yield decode

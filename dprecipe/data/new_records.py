@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -21,8 +22,8 @@ from dprecipe.libraries import importing_libraries
 if TYPE_CHECKING:
     from dprecipe.data.sources.row_selection import RowSink
 
-FILE = "file"
-"""The column of a folder of images: the name of each."""
+FILE, IMAGE = "file", "image"
+"""The column of a folder of images, the name of each; the column of images in a Parquet file."""
 IMAGES = 256
 MAX_HEADER = 1 << 20
 
@@ -71,20 +72,34 @@ AddImages = Callable[[NDArray[np.generic], Mapping[str, Values], int], None]
 """Takes images (N, height, width, channels) of bytes, columns beside them, and N."""
 
 
-def add_images(
-    file: DataFile, column: str, form: ImageForm, names: tuple[str, ...], add: AddImages, problems: Problems
-) -> None:
-    """Pass the images of a folder, or of a Parquet file's column, to `add`, with the values of the columns `names`; a
-    folder has one, `file`.
+@final
+@dataclass(frozen=True, slots=True)
+class ImageFiles:
+    """Where new images are. `table`: a CSV file that lists those of a folder. `column`: of the images in a Parquet
+    file, or of their paths in the table. `delimiter`: of the table, found in its header when None."""
+
+    file: DataFile
+    table: DataFile | None = None
+    column: str | None = None
+    delimiter: str | None = None
+    others: list[str] = field(default_factory=list)
+    """Files of the folder that are no images by their names: they are passed over."""
+
+
+def add_images(images: ImageFiles, form: ImageForm, names: tuple[str, ...], add: AddImages, problems: Problems) -> None:
+    """Pass the images of a folder, or of a Parquet file's column, to `add`, with the values of the columns `names`:
+    those of the file, or of the table; a folder without one has one, `file`.
 
     Raises:
         DataFault: the file is damaged, or has no such columns; images that can't be taken stay in `problems`.
     """
     with decoding_images(form) as decode:
-        if file.path.is_dir():
-            _add_folder(file, names, decode, add, problems)
+        if images.file.path.is_dir():
+            _add_folder(images, names, decode, add, problems)
+        elif images.table is not None:
+            raise images.file.fault("is no folder, and a table lists the images of one", "leave out --table")
         else:
-            _add_image_column(file, column, names, decode, add, problems)
+            _add_image_column(images.file, images.column or IMAGE, names, decode, add, problems)
 
 
 def _add_image_column(
@@ -102,17 +117,30 @@ def _add_image_column(
         add(decode(content, file.name, chunk.within, problems), kept, chunk.batch.num_rows)
 
 
-def _add_folder(file: DataFile, names: tuple[str, ...], decode: Decode, add: AddImages, problems: Problems) -> None:
-    from dprecipe.data.sources.read_image_folder import list_images
+def _add_folder(images: ImageFiles, names: tuple[str, ...], decode: Decode, add: AddImages, problems: Problems) -> None:
+    from dprecipe.data.sources.read_image_folder import list_images, list_table_images
 
-    unknown = [name for name in names if name != FILE]
-    if unknown:
-        raise file.fault(f"a folder has no column {unknown[0]!r}", f"its one column is {FILE!r}")
-    found = list_images(file.path, file.name, Path())
+    file, table = images.file, images.table
+    columns: Mapping[str, Sequence[str]]
+    if table is not None:
+        column = images.column or FILE
+        delimiter = images.delimiter or guess_delimiter(table, (column, *names))
+        found, columns = list_table_images(
+            file.path, file.name, str(table.path), column, delimiter, Path(), names, problems
+        )
+    else:
+        unknown = [name for name in names if name != FILE]
+        if unknown:
+            raise file.fault(
+                f"a folder has no column {unknown[0]!r}",
+                f"its one column is {FILE!r}; name a CSV file that has it and lists the images: --table",
+            )
+        found = list_images(file.path, file.name, Path(), images.others)
+        columns = {FILE: found}
     for first in range(0, len(found), IMAGES):
         part = found[first : first + IMAGES]
         pixels = decode([file.path / name for name in part], file.name, part.__getitem__, problems)
-        add(pixels, {FILE: part}, len(part))
+        add(pixels, {name: columns[name][first : first + IMAGES] for name in names}, len(part))
 
 
 def is_parquet(file: DataFile) -> bool:

@@ -134,8 +134,13 @@ def count_values(column: ColumnBlock, place: ColumnFacts, features: NDArray[np.g
     if isinstance(column, Integer) and high - low < BINS:
         names = tuple(str(value) for value in range(column.min, column.max + 1))
         return Bars.of_values(names, _steps(features, place.start, len(names)))
-    edges = [low + (high - low) * bin_ / BINS for bin_ in range(BINS + 1)]
-    return Bars.of_intervals([write_number(float(f"{edge:.4g}")) for edge in edges], _bins(features, place.start))
+    return Bars.of_intervals(_write_edges(low, high), _bins(features, place.start))
+
+
+def _write_edges(low: float, high: float) -> list[str]:
+    """Returns the edges of the intervals. A share of each end: the width of the range may overflow."""
+    edges = [low * ((BINS - bin_) / BINS) + high * (bin_ / BINS) for bin_ in range(BINS + 1)]
+    return [write_number(float(f"{edge:.4g}")) for edge in edges]
 
 
 def _count_dates(column: Date, place: ColumnFacts, features: NDArray[np.generic]) -> Bars:
@@ -201,9 +206,7 @@ def _count_labels(records: Records, target: Target) -> Bars:
         case TokenTarget():  # how many tokens of a record are learned, in intervals of whole numbers
             width = -(-records.features.shape[-1] // BINS)
             span = shown = (0.0, float(width * BINS))
-    low, high = shown
-    edges = [write_number(float(f"{low + (high - low) * bin_ / BINS:.4g}")) for bin_ in range(BINS + 1)]
-    return Bars.of_intervals(edges, np.histogram(labels, BINS, span)[0].tolist())
+    return Bars.of_intervals(_write_edges(*shown), np.histogram(labels, BINS, span)[0].tolist())
 
 
 def _count_by_unit(units: NDArray[np.int64]) -> Bars:

@@ -228,6 +228,133 @@ def test_images_of_a_parquet_file(tmp_path: Path) -> None:
     assert (refused.exit_code, "neither a folder of images nor a Parquet file" in refused.stderr) == (4, True)
 
 
+ONE = f"""\
+recipe: dprecipe/v1
+name: ages
+data:
+  train:
+    source: csv
+    path: t.csv
+    columns: {{age: {{kind: numeric, min: 0, max: 110}}}}
+    label: {{column: y, classes: 2}}
+  size: 1000
+{REST}"""
+MISFITS = {
+    "other capitals": (
+        "AGE\n33\n",
+        "column 'age' (the file has 'AGE') is not in the header",
+        "rename the column in the file",
+    ),
+    "no such column": (
+        "sex\nm\n",
+        "column 'age' is not in the header",
+        "must name the columns that the release reads: 'age'",
+    ),
+    "another delimiter": ("age;id\n33;1\n", "its fields are separated by a semicolon", 'name it: --delimiter ";"'),
+    "a word": ("age\n33\nold\n", "a field is not a finite number", "write a number, as programs do: 1234.5"),
+    "a comma": ('age\n"33,5"\n', "a field has a number with a comma", "write a number, as programs do: 1234.5"),
+    "a gap": ("age,id\n,1\n", "a field is empty", "fill it in: the release has no value for a missing field"),
+    "a row too long": ("age\n33,4\n", "a row has more fields", "name the delimiter: --delimiter"),
+    "an archive of NumPy": ("\x93NUMPY", "is a NumPy array", "save the records as CSV (UTF-8) or as Parquet"),
+}
+
+
+@pytest.mark.parametrize("case", MISFITS)
+def test_remedies_are_for_the_file_and_not_for_the_recipe(case: str, tmp_path: Path) -> None:
+    """Who predicts has a finished release, and can change no recipe."""
+    content, says, remedy = MISFITS[case]
+    make_release(tmp_path / "release", ONE)
+    (tmp_path / "new.csv").write_text(content, encoding="latin-1")
+    options = ["--delimiter", ","] if case == "another delimiter" else []
+    refused = call(tmp_path / "release", tmp_path / "new.csv", "--no-verify", *options)
+    assert refused.exit_code == 4, refused.output
+    assert says in refused.stderr
+    assert remedy in refused.stderr
+    assert not any(word in refused.stderr for word in ("recipe", "declare", "`"))
+
+
+def test_a_column_of_parquet_is_renamed_in_the_file(tmp_path: Path) -> None:
+    make_release(tmp_path / "release", ONE)
+    pq.write_table(pa.table({"Age": [33.0]}), tmp_path / "new.parquet")
+    refused = call(tmp_path / "release", tmp_path / "new.parquet", "--no-verify")
+    assert (refused.exit_code, "rename the column in the file" in refused.stderr) == (4, True)
+    assert "recipe" not in refused.stderr
+
+
+WRITTEN = TABLE.replace(
+    "{kind: numeric, min: 0, max: 100, missing: 40}",
+    "{kind: numeric, min: 0, max: 100, decimal: comma, affixes: [kg, €], missing: {fill: 40, indicator: true}}",
+)
+
+
+def test_new_records_are_written_as_those_of_training(tmp_path: Path) -> None:
+    """`model.json` says how numbers are written, and that a feature says that one is missing."""
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    assert "decimal" in WRITTEN
+    make_release(tmp_path / "release", WRITTEN)
+    columns = json.loads((tmp_path / "release" / "model.json").read_text())["columns"]
+    assert columns["age"] == {
+        "kind": "numeric",
+        "min": 0.0,
+        "max": 100.0,
+        "missing": {"indicator": True, "fill": 40.0},
+        "decimal": "comma",
+        "affixes": ["kg", "€"],
+    }
+    ages, plain = ["13,5 kg", "", "€ 40", "1.000,5"], [13.5, None, 40.0, 1000.5]
+    rows = list(zip("abcd", ages, "mfmf", strict=True))
+    done = call(tmp_path / "release", write_csv(tmp_path / "new.csv", rows, ";"), "--no-verify", "--probabilities")
+    assert done.exit_code == 0, done.output
+    chances = [float(row["probability_yes"]) for row in rows_of(done.stdout)]
+    assert chances[1] != chances[2]  # a gap counts as 40, and is none
+    model = load(tmp_path / "release")
+    for age in (ages, plain):
+        frame = pandas.DataFrame({"age": age, "sex": list("mfmf")})
+        pq.write_table(pa.Table.from_pandas(frame), tmp_path / f"{age[0]}.parquet")
+        again = call(tmp_path / "release", tmp_path / f"{age[0]}.parquet", "--no-verify", "--probabilities")
+        assert [float(row["probability_yes"]) for row in rows_of(again.stdout)] == pytest.approx(chances)
+        with pytest.warns(UserWarning, match="1 clamped"):
+            np.testing.assert_allclose(model.predict_proba(frame)[:, 1], chances, rtol=1e-6)
+
+
+def test_a_folder_of_images_with_other_files_and_with_its_table(tmp_path: Path) -> None:
+    from PIL import Image
+
+    make_release(tmp_path / "release", IMAGES)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8), dtype=np.uint8)
+    (tmp_path / "pictures").mkdir()
+    for name, image in zip("cab", pixels, strict=True):
+        Image.fromarray(image).save(tmp_path / "pictures" / f"{name}.png")
+    (tmp_path / "pictures" / "logo.svg").write_text("<svg/>")
+    (tmp_path / "t.csv").write_text("path;kind\nb.png;x\nc.png;y\n")
+    expected = dict(
+        zip(("c.png", "a.png", "b.png"), load(tmp_path / "release").predict(pixels[..., None]), strict=True)
+    )
+    done = call(tmp_path / "release", tmp_path / "pictures", "--no-verify", "--keep", "file")
+    assert {row["file"]: int(row["prediction"]) for row in rows_of(done.stdout)} == expected
+    assert "no PNG, JPEG or WebP image, by their names, are left out" in done.stderr
+    assert "logo" not in done.stderr
+    listed = ["--table", tmp_path / "t.csv", "--image-column", "path", "--keep", "path", "--keep", "kind"]
+    done = call(tmp_path / "release", tmp_path / "pictures", "--no-verify", *listed)
+    assert done.exit_code == 0, done.output
+    rows = [(row["path"], row["kind"], int(row["prediction"])) for row in rows_of(done.stdout)]
+    assert rows == [("b.png", "x", expected["b.png"]), ("c.png", "y", expected["c.png"])]
+    (tmp_path / "t.csv").write_text("path\n../b.png\n")
+    refused = call(tmp_path / "release", tmp_path / "pictures", "--no-verify", *listed[:4])
+    assert (refused.exit_code, "no path below the folder" in refused.stderr) == (4, True)
+    refused = call(tmp_path / "release", tmp_path / "pictures", "--no-verify", "--keep", "kind")
+    assert (refused.exit_code, "lists the images: --table" in refused.stderr) == (4, True)
+    refused = call(tmp_path / "release", tmp_path / "t.csv", "--no-verify", *listed[:2])
+    assert (refused.exit_code, "leave out --table" in refused.stderr) == (4, True)
+
+
+def test_a_table_of_images_is_of_no_use_to_a_model_of_columns(release: Path, tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "new.csv")
+    refused = call(release, file, "--no-verify", "--table", file)
+    assert (refused.exit_code, "the model reads columns" in refused.stderr) == (2, True)
+    assert call(release, file, "--no-verify", "--table", tmp_path / "none.csv").exit_code == 2
+
+
 @pytest.fixture
 def verifiable(tmp_path: Path, release_of: Any) -> Path:
     return release_of(TABLE, tmp_path)

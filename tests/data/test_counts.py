@@ -70,4 +70,5 @@ def test_a_column_of_which_nothing_is_left_is_refused_without_a_number(
 def test_a_column_with_one_value_inside_is_read(tally: Callable[..., Any]) -> None:
     assert tally(["40,icu,5", *["70,x,50"] * 19]).columns["age"].above == 19
     assert tally(["20,icu,5"] * 20).columns["age"].below == 0  # at the end, and none beyond it
+    assert [tally([f"{age},icu,5"] * 20).columns["age"].is_constant(20) for age in (20, 60, 30)] == [True, True, False]
     assert tally(["70,x,50"] * 19).records == 19  # of so few nothing is concluded

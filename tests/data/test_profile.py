@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dprecipe.data.facts import describe_data
 from dprecipe.data.load import read
 from dprecipe.data.profile import Bars, ColumnProfile, SourceProfile, profile_source
 from dprecipe.data.schema import Data
@@ -103,3 +104,44 @@ def test_counts_as_labels_are_counted(block: Callable[..., Data], tmp_path: Path
     assert few == Bars(("0", "1", "2", "3"), (*(counted[str(n)] for n in range(3)), 0), ("0", "3"))
     assert many is not None
     assert (many.ends, many.counts[0], many.counts[1]) == (("0", "40"), counted["0"] + counted["1"], counted["2"])
+
+
+def test_the_widest_range_is_shown_as_declared(block: Callable[..., Data], tmp_path: Path) -> None:
+    """The width of a range may be more than the largest double."""
+    rows = [f"{(number - 100) * 1.6e306},{number % 2}" for number in range(200)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b", *rows]) + "\n")
+    wide = {"range": [-1.7e308, 1.7e308]}
+    source = {"source": "csv", "path": "t.csv", "columns": {"b": {"kind": "boolean"}}}
+    for columns, label in (
+        (source["columns"], {"column": "a", **wide}),
+        ({"a": {"kind": "numeric", "min": -1.7e308, "max": 1.7e308}}, {"column": "b", "classes": 2}),
+    ):
+        data = block({**source, "columns": columns, "label": label}, size=200)
+        made = profile_source(*read(data.train, data, tmp_path, "train"), data, "train")
+        bars = made.label if "range" in label else made.columns[0].bars
+        assert bars is not None
+        assert bars.ends == ("-1.7e+308", "1.7e+308")
+        assert bars.names[10] == "0 to 1.7e+307"
+        assert sum(bars.counts) == 200
+        assert not any(word in name for name in bars.names for word in ("nan", "inf"))
+
+
+def test_a_gap_has_a_feature_and_no_bar(block: Callable[..., Data], tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,d,y\n1,2024-05-17,0\n,,1\n")
+    gap = {"fill": 5, "indicator": True}
+    columns = {
+        "a": {"kind": "integer", "min": 0, "max": 9, "missing": gap},
+        "d": {"kind": "date", "min": "2024-01-01", "max": "2024-12-31", "missing": {**gap, "fill": "2024-07-01"}},
+    }
+    source = {"source": "csv", "path": "t.csv", "columns": columns, "label": {"column": "y", "classes": 2}}
+    data = block(source, size=2)
+    records, counts = read(data.train, data, tmp_path, "train")
+    assert describe_data(data).shape == (4,)
+    assert [(place.name, place.start, place.width) for place in describe_data(data).columns] == [
+        ("a", 0, 2),
+        ("d", 2, 2),
+    ]
+    assert records.features[:, [1, 3]].tolist() == [[0, 0], [1, 1]]
+    made = profile_source(records, counts, data, "train")
+    assert [column.counts.missing for column in made.columns] == [1, 1]
+    assert [None if column.bars is None else sum(column.bars.counts) for column in made.columns] == [2, 2]

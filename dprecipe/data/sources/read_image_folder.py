@@ -106,8 +106,28 @@ def _folder_rows(folder: Path, path: str, root: Path, names: tuple[str, ...]) ->
     return _ImageRows(files, {name: columns[name] for name in names}, lambda row: f"{path}, {files[row]}")
 
 
-def list_images(folder: Path, path: str, root: Path) -> list[str]:
-    """Returns the images below a folder, by their paths below it, sorted part by part.
+def list_table_images(
+    folder: Path,
+    path: str,
+    table: str,
+    image_column: str,
+    delimiter: str,
+    root: Path,
+    names: tuple[str, ...],
+    problems: Problems,
+) -> tuple[Sequence[str], Mapping[str, Sequence[str]]]:
+    """Returns the images that a table lists, by their paths below the folder, and its columns `names`, in its order.
+
+    Raises:
+        DataFault: see `read_image_folder`.
+    """
+    rows = _table_rows(folder, path, table, image_column, delimiter, root, names, problems, as_listed=True)
+    return rows.files, rows.columns
+
+
+def list_images(folder: Path, path: str, root: Path, others: list[str] | None = None) -> list[str]:
+    """Returns the images below a folder, by their paths below it, sorted part by part. `others`: gets the files that
+    are no images by their names, which are refused without it.
 
     Raises:
         DataFault: a file is no image by its name, a link leads out, a name is not UTF-8, or there are too many.
@@ -120,6 +140,9 @@ def list_images(folder: Path, path: str, root: Path) -> list[str]:
         if not name.isprintable():
             raise DataFault(f"{path}: a file's name is not UTF-8, or has control characters", "rename it", ascii(name))
         if PurePosixPath(name).suffix.casefold() not in SUFFIXES or not entry.is_file():
+            if others is not None:
+                others.append(name)
+                continue
             raise DataFault(
                 f"{path}: a file is no PNG, JPEG or WebP image, by its name",
                 "move it out of the folder, convert it, or list the images in `table`",
@@ -193,8 +216,9 @@ def _table_rows(
     root: Path,
     names: tuple[str, ...],
     problems: Problems,
+    as_listed: bool = False,
 ) -> _ImageRows:
-    """Returns the rows of a table in the order of their images.
+    """Returns the rows of a table in the order of their images, or `as_listed`.
 
     Raises:
         DataFault: it is no such table, or a row names an image outside of the folder, or one that another names.
@@ -221,7 +245,7 @@ def _table_rows(
         if problem:
             problems.add(subject, problem, remedy, columns.place(row).partition(", ")[2])
     problems.check()
-    order = sorted(range(len(files)), key=lambda row: files[row].split("/"))
+    order = list(range(len(files))) if as_listed else sorted(range(len(files)), key=lambda row: files[row].split("/"))
     chosen = {name: [columns.texts[name][row] for row in order] for name in names}
     return _ImageRows([files[row] for row in order], chosen, lambda row: columns.place(order[row]))
 
