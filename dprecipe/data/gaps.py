@@ -23,32 +23,36 @@ class Gap(Block):
 
         @property
         def fill(self) -> Any: ...
-
-    indicator: bool = Field(False, description=INDICATOR)
+        @property
+        def indicator(self) -> bool: ...
 
 
 class NumberGap(Gap):
     """See `Gap`; of a number."""
 
     fill: float = Field(description=FILL)
+    indicator: bool = Field(False, description=INDICATOR)
 
 
 class WholeGap(Gap):
     """See `Gap`; of a whole number."""
 
     fill: Whole = Field(description=FILL)
+    indicator: bool = Field(False, description=INDICATOR)
 
 
 class AnswerGap(Gap):
     """See `Gap`; of a no or yes."""
 
     fill: bool = Field(description=FILL)
+    indicator: bool = Field(False, description=INDICATOR)
 
 
 class DateGap(Gap):
     """See `Gap`; of a day."""
 
     fill: date = Field(description=FILL)
+    indicator: bool = Field(False, description=INDICATOR)
 
 
 def _gap_form(value: object) -> str:

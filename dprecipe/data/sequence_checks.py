@@ -134,6 +134,13 @@ def _check_row(step: Sequences, columns: Columns, path: str) -> Iterator[Finding
                 "write such values without them, in the file and here",
                 f"{path}.row.{index}",
             )
+        elif getattr(columns[name], "has_indicator", False):
+            yield Finding(
+                "R233",
+                f"a line of a row has no feature that says that {name!r} was missing",
+                f"write missing: {getattr(columns[name], 'fill', None)}, the value that the line gets",
+                f"data.train.columns.{name}.missing",
+            )
     yield from find_repeated(step.row or (), f"{path}.row")
     if step.row is not None and step.end is None:
         yield Finding(

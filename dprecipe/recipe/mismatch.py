@@ -145,7 +145,7 @@ def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
     if kind is not None:
         return f"write a block: {_example(names[kind], kind)}"
     if form.items is not None and form.items.text and not form.is_scalar:
-        return f"write it in brackets: [{value}]" if len(value) < 40 else "write a list"
+        return f"write it in brackets: {dump_inline([value])}" if len(value) < 40 else "write a list"
     steps = list_keys(form.blocks[0]) if at.path[:2] == ("data", "preprocess") and form.blocks else {}
     name = value if value in steps else suggest_word(value, list(steps))
     if name is not None:
