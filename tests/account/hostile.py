@@ -19,7 +19,7 @@ def write_costly_statement(path: Path) -> None:
     """A chain with a reservation whose cost takes many seconds to recompute."""
     facts = new_facts("a", 2.0, 1e-5, "record", Neighbouring.REPLACE_ONE)
     charges = tuple(Charge(FixedSizeGaussian(1000 + n, 10, 1.0 + 1e-5 * n), 1) for n in range(400))
-    cost = Spent((0.01,) * len(facts.orders))
+    cost = Spent((0.5,) * len(facts.orders))
     head, entries = facts.digest, []
     for number, act in enumerate((BindAct("0" * 64), ReserveAct("a", 1, "x", "n", charges, cost, None))):
         line = AccountEntry(number, head, facts.created, act).to_line()
