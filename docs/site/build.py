@@ -16,7 +16,6 @@ from pathlib import Path
 from docs.site.check import check_site
 from docs.site.pages import ROOT, Missing, copy_pages, list_sources, write
 from docs.site.recipes import list_recipes, make_gallery, make_schema_list
-
 from dprecipe import __version__
 
 STAGE, BUILT, SITE = ROOT / "build" / "docs", ROOT / "build" / "html", ROOT / "site"
@@ -32,10 +31,10 @@ def stage_pages() -> None:
     shutil.rmtree(STAGE, ignore_errors=True)
     copy_pages(STAGE, [*list_sources(), *list_recipes()])
     write(STAGE, "recipes.md", make_gallery())
-    schemas = {path.name: path for path in sorted((ROOT / "schemas").glob("*.json"))}
-    write(STAGE, "reference/schemas.md", make_schema_list({name: json.loads(schemas[name].read_bytes()) for name in schemas}))
-    for name, path in schemas.items():
-        write(STAGE, f"reference/schemas/{name}", path.read_text(encoding="utf-8"))
+    schemas = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "schemas").glob("*.json"))}
+    write(STAGE, "reference/schemas.md", make_schema_list({name: json.loads(text) for name, text in schemas.items()}))
+    for name, text in schemas.items():
+        write(STAGE, f"reference/schemas/{name}", text)
     write(STAGE, "site.css", (Path(__file__).parent / "site.css").read_text(encoding="utf-8"))
 
 

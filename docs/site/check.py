@@ -17,7 +17,7 @@ FETCHED = {"stylesheet", "icon", "preload", "preconnect", "manifest"}
 class Page(HTMLParser):
     """The anchors and addresses of a page."""
 
-    anchors: set[str] = field(default_factory=set)
+    anchors: set[str] = field(default_factory=lambda: {""})
     links: list[str] = field(default_factory=list)
     fetched: list[str] = field(default_factory=list)
 
@@ -49,21 +49,21 @@ def find_faults(pages: dict[str, Page], files: set[str]) -> list[str]:
     """
     faults = []
     for name, page in sorted(pages.items()):
+        for address in page.fetched:
+            if urlsplit(address).scheme not in ("", "data") or urlsplit(address).netloc:
+                faults.append(f"{name}: fetches {address}")
         for address in page.fetched + page.links:
             parts = urlsplit(address)
             if parts.scheme or parts.netloc:
-                if address in page.fetched and parts.scheme != "data":
-                    faults.append(f"{name}: fetches {address}")
                 continue
             target = posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(parts.path)))
-            target = name if not parts.path else target
-            if target not in files and posixpath.join(target, "index.html") in files:
+            target = target if parts.path else name
+            if target not in files:
                 target = posixpath.normpath(posixpath.join(target, "index.html"))
             if target not in files:
                 faults.append(f"{name}: no such page: {address}")
-            elif parts.fragment and target in pages and address not in page.fetched:
-                if unquote(parts.fragment) not in pages[target].anchors | {"__skip"}:
-                    faults.append(f"{name}: no such anchor: {address}")
+            elif address in page.links and target in pages and unquote(parts.fragment) not in pages[target].anchors:
+                faults.append(f"{name}: no such anchor: {address}")
     return faults
 
 

@@ -29,7 +29,9 @@ PICTURES = {".svg", ".png"}
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
 FENCED = re.compile(r"^( {0,3}(`{3,}).*?^ {0,3}\2`*[ ]*$)", re.MULTILINE | re.DOTALL)
 CODE_OR_LINK = re.compile(r"(`+)(?!`)(?:(?!\n\n).)+?(?<!`)\1(?!`)|\]\(([^)\s]+)\)", re.DOTALL)
-PICTURE = re.compile(r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img alt="([^"]+)" src="([^"]+)"[^>]*>\s*</picture>')
+PICTURE = re.compile(
+    r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img alt="([^"]+)" src="([^"]+)"[^>]*>\s*</picture>'
+)
 
 
 class Missing(Exception):
@@ -50,6 +52,16 @@ def place(source: str) -> str:
 def show_pictures(text: str) -> str:
     """Returns the text with each `<picture>` as two images, for the colours that the reader has chosen on the site."""
     return PICTURE.sub(r"![\2](\3#only-light)\n![\2](\1#only-dark)", text)
+
+
+def unescape_bars(text: str) -> str:
+    """Returns the text with `|` for `\\|` in the code of tables, where the generator takes a bar as it is."""
+    return re.sub(
+        r"^\|.*$",
+        lambda row: re.sub(r"`[^`]+`", lambda code: code[0].replace(r"\|", "|"), row[0]),
+        text,
+        flags=re.MULTILINE,
+    )
 
 
 def relink(text: str, source: str, exists: Callable[[str], bool]) -> tuple[str, set[str]]:
@@ -85,9 +97,14 @@ def fence(text: str, language: str) -> str:
 
 
 def show_file(source: str, text: str) -> str:
-    """Returns the page of a file that is no Markdown: its text, or the cells of a notebook, and a link to the file."""
+    """Returns the page of a file that is no Markdown: its text, the cells of a notebook or the first lines of a table,
+    and a link to the file. A search finds recipes and notebooks, and no other files."""
     name = posixpath.basename(source)
     head = f"# {name}\n\n`{source}` · [the file itself]({name})\n\n"
+    if not name.endswith((".ipynb", ".yaml")):
+        head = f"---\nsearch:\n  exclude: true\n---\n{head}"
+    if name.endswith(".csv"):
+        return head + fence("\n".join([*text.splitlines()[:10], "…"]), "text")
     if not name.endswith(".ipynb"):
         return head + fence(text, LANGUAGES.get(Path(name).suffix, "text"))
     cells = ((cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"])
@@ -132,8 +149,10 @@ def copy_pages(stage: Path, sources: Iterable[str], root: Path = ROOT) -> None:
             continue
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".md":
-            text, targets = relink(show_pictures(text), source, lambda name: (root / name).exists())
+            text, targets = relink(unescape_bars(show_pictures(text)), source, lambda name: (root / name).exists())
             waiting += targets
+            if page.startswith("reference/findings/"):
+                text += "\n[All findings](../findings.md)\n"
         else:
             (stage / page).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, stage / page.removesuffix(".md"))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from docs.site.pages import ROOT, place
-
 from dprecipe.faults import Fault
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import Loaded, read_any
@@ -107,15 +106,15 @@ def show_gallery(entries: Iterable[Entry], expected: Mapping[str, Mapping[str, s
         "# Recipes",
         "",
         "ε is the most that a run may spend, in all; with three decimals, what the plan of a recipe with fixed noise "
-        "costs. Accuracy is that of single runs on test or held-out records, as the linked page states it; a dash: "
-        "none is stated for the recipe as it is.",
+        "costs. Accuracy is that on test or held-out records, as the linked page states it: of one run, of each of "
+        "several, or their mean. A dash: none is stated for the recipe as it is.",
     ]
     for number, (title, words) in enumerate(GROUPS):
         lines += ["", f"## {title}", "", words, "", "| recipe | data | mechanism | ε | δ | accuracy |"]
         lines += ["|---|---|---|---|---|---|"]
         lines += [
-            f"| [{entry.name}]({place(entry.source)})<br>{entry.description} | {entry.data} "
-            f"| {show_mechanism(entry.mechanism)} | {entry.epsilon} | {entry.delta} "
+            f"| [{entry.name}]({place(entry.source)})<span class=described>{entry.description}</span> | {entry.data} "
+            f"| {show_mechanism(entry.mechanism)} | {entry.epsilon} | <span class=whole>{entry.delta}</span> "
             f"| {show_accuracy(expected.get(entry.name))} |"
             for entry in entries
             if entry.group == number
