@@ -68,9 +68,8 @@ def find_faults(pages: dict[str, Page], files: set[str]) -> list[str]:
 
 
 def check_site(folder: Path) -> tuple[int, list[str]]:
-    """Returns the number of pages of a built site, and what is wrong with their links. The page that is shown for a
-    missing one (404.html) has addresses of the server and is left out."""
+    """Returns the number of pages of a built site, and what is wrong with their links."""
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    names = {name for name in files if name.endswith(".html")} - {"404.html"}
+    names = {name for name in files if name.endswith(".html")}
     pages = {name: read_page((folder / name).read_text(encoding="utf-8")) for name in names}
     return len(pages), find_faults(pages, files)

@@ -54,14 +54,16 @@ def show_pictures(text: str) -> str:
     return PICTURE.sub(r"![\2](\3#only-light)\n![\2](\1#only-dark)", text)
 
 
-def unescape_bars(text: str) -> str:
-    """Returns the text with `|` for `\\|` in the code of tables, where the generator takes a bar as it is."""
-    return re.sub(
-        r"^\|.*$",
-        lambda row: re.sub(r"`[^`]+`", lambda code: code[0].replace(r"\|", "|"), row[0]),
-        text,
-        flags=re.MULTILINE,
-    )
+def adapt_tables(text: str) -> str:
+    """Returns the text with its tables as the generator reads them: a bar in code stands as it is, and a tick without
+    a second one in its cell is escaped."""
+
+    def adapt(row: re.Match[str]) -> str:
+        cells = re.split(r"(?<!\\)\|", row[0])
+        closed = [re.sub(r"`(?=[^`]*$)", r"\`", cell) if cell.count("`") % 2 else cell for cell in cells]
+        return re.sub(r"(?<!\\)`[^`]+`", lambda code: code[0].replace(r"\|", "|"), "|".join(closed))
+
+    return re.sub(r"^\|.*$", adapt, text, flags=re.MULTILINE)
 
 
 def relink(text: str, source: str, exists: Callable[[str], bool]) -> tuple[str, set[str]]:
@@ -149,7 +151,7 @@ def copy_pages(stage: Path, sources: Iterable[str], root: Path = ROOT) -> None:
             continue
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".md":
-            text, targets = relink(unescape_bars(show_pictures(text)), source, lambda name: (root / name).exists())
+            text, targets = relink(adapt_tables(show_pictures(text)), source, lambda name: (root / name).exists())
             waiting += targets
             if page.startswith("reference/findings/"):
                 text += "\n[All findings](../findings.md)\n"

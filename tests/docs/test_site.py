@@ -15,6 +15,7 @@ from docs.site.build import order_versions, publish
 from docs.site.check import Page, find_faults, read_page
 from docs.site.pages import (
     Missing,
+    adapt_tables,
     copy_pages,
     fence,
     list_sources,
@@ -22,7 +23,6 @@ from docs.site.pages import (
     relink,
     show_file,
     show_pictures,
-    unescape_bars,
 )
 from docs.site.recipes import (
     EXPLAINED,
@@ -119,8 +119,16 @@ def test_a_picture_follows_the_colours_of_the_site() -> None:
     )
 
 
-def test_bars_in_the_code_of_tables_lose_their_backslash() -> None:
-    assert unescape_bars("| `a\\|b` | E\\|x\\| |\n`c\\|d`") == "| `a|b` | E\\|x\\| |\n`c\\|d`"
+@pytest.mark.parametrize(
+    ("row", "adapted"),
+    [
+        ("| `a\\|b` | E\\|x\\| |", "| `a|b` | E\\|x\\| |"),
+        ("| known: `a`, `tran… | write `b` |", "| known: `a`, \\`tran… | write `b` |"),
+        ("`a\\|b` is no table", "`a\\|b` is no table"),
+    ],
+)
+def test_tables_are_as_the_generator_reads_them(row: str, adapted: str) -> None:
+    assert adapt_tables(f"words\n{row}\n") == f"words\n{adapted}\n"
 
 
 def test_a_file_is_shown_whole_whatever_it_holds() -> None:
