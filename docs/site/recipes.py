@@ -110,12 +110,12 @@ def show_gallery(entries: Iterable[Entry], expected: Mapping[str, Mapping[str, s
         "several, or their mean. A dash: none is stated for the recipe as it is.",
     ]
     for number, (title, words) in enumerate(GROUPS):
-        lines += ["", f"## {title}", "", words, "", "| recipe | data | mechanism | ε | δ | accuracy |"]
+        lines += ["", f"## {title}", "", words, "", "| recipe | ε | δ | accuracy | mechanism | data |"]
         lines += ["|---|---|---|---|---|---|"]
         lines += [
-            f"| [{entry.name}]({place(entry.source)})<span class=described>{entry.description}</span> | {entry.data} "
-            f"| {show_mechanism(entry.mechanism)} | {entry.epsilon} | <span class=whole>{entry.delta}</span> "
-            f"| {show_accuracy(expected.get(entry.name))} |"
+            f"| [{entry.name}]({place(entry.source)})<span class=described>{entry.description}</span> "
+            f"| {entry.epsilon} | <span class=whole>{entry.delta}</span> | {show_accuracy(expected.get(entry.name))} "
+            f"| {show_mechanism(entry.mechanism)} | {entry.data} |"
             for entry in entries
             if entry.group == number
         ]
