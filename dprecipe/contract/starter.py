@@ -1,0 +1,27 @@
+"""Starter recipes: what a mechanism is asked for, and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, final
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The task of a drafted recipe: the keys that declare its label, its number of columns, and of records or units.
+
+    `label` is empty and `size` None where a draft leaves them open; `columns` is 0 for arrays.
+    """
+
+    label: tuple[str, ...]
+    columns: int
+    size: int | None
+
+
+class Starter(Protocol):
+    """The recipe that `dprecipe init` writes for a mechanism."""
+
+    def starter_text(self, source: str, data: str, task: Task | None = None) -> str:
+        """Returns a valid recipe without its name; `data` is the source's `data` block, as most mechanisms need it.
+        `task`: what the block declares, where it was drafted from a file."""
