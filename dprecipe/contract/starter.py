@@ -19,6 +19,11 @@ class Task:
     size: int | None
 
 
+def choose_batch_size(task: Task | None, usual: int) -> int:
+    """Returns the usual number of records of a step, or an eighth of fewer records."""
+    return usual if task is None or task.size is None else max(1, min(usual, task.size // 8))
+
+
 class Starter(Protocol):
     """The recipe that `dprecipe init` writes for a mechanism."""
 

@@ -178,8 +178,9 @@ def _are_quantities(values: set[float], rows: int) -> bool:
     """Returns True for numbers that are to be predicted as such, and no classes."""
     if len(values) <= 2:
         return False
-    whole = all(value.is_integer() for value in values)
-    return not whole or len(values) > MAX_NUMBERED_CLASSES or ROWS_OF_A_CLASS * len(values) > rows
+    if not all(value.is_integer() for value in values) or len(values) > MAX_NUMBERED_CLASSES:
+        return True
+    return values != set(range(len(values))) and ROWS_OF_A_CLASS * len(values) > rows
 
 
 def _draft_quantity(values: Sequence[float]) -> dict[str, Any]:

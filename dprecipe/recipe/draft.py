@@ -64,8 +64,12 @@ def draft_data(sample: Table | Arrays, asked: Asked) -> tuple[str, Task]:
 
 
 def _draft_table(table: Table, asked: Asked) -> tuple[str, Task]:
-    label = _find(asked.label, list(table.columns), asked, "label")
-    unit = None if asked.unit is None else _find(asked.unit, list(table.columns), asked, "unit")
+    names = [name for name in (*table.columns, *table.left_out) if name]
+    label = _find(asked.label, names, asked, "label")
+    unit = None if asked.unit is None else _find(asked.unit, names, asked, "unit")
+    for name in (label, unit):
+        if name in table.left_out:
+            raise UsageFault(f"column {name!r} can't be read: {table.left_out[name]}", "name another column")
     if label == unit:
         raise UsageFault(f"column {label!r} can't be both the label and the unit", "name two columns")
     lines: list[str] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dprecipe.contract.starter import Task
+from dprecipe.contract.starter import Task, choose_batch_size
 
 _MODEL = {
     "digits": "{kind: logistic_regression}",
@@ -42,7 +42,8 @@ def starter_text(source: str, data: str, task: Task | None = None) -> str:
     """Returns a recipe without its name; `data` is the source's block."""
     if task is None or not task.columns:
         model = "{kind: linear}" if task is not None and _is_number(task) else _MODEL[source]
-        return f"{data}\nmodel: {model}\n{_REST.format(**_BATCHES)}"
+        sampling = _BATCHES["sampling"].replace("256", str(choose_batch_size(task, 256)))
+        return f"{data}\nmodel: {model}\n{_REST.format(**_BATCHES | {'sampling': sampling})}"
     model = "{kind: linear}" if _is_number(task) else "{kind: logistic_regression}"
     if not task.label:
         model += "    # of a number or a count: linear, and lr a thirtieth"

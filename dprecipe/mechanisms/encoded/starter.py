@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dprecipe.contract.starter import Task
+from dprecipe.contract.starter import Task, choose_batch_size
 
 # More than a thousand parameters: with fewer, the step multiplier is mostly noise.
 _MODEL = {
@@ -39,4 +39,5 @@ release: {report: true}
 
 def starter_text(source: str, data: str, task: Task | None = None) -> str:
     """Returns a recipe without its name; `data` is the source's block."""
-    return f"{data}\nmodel: {_MODEL[source]}\n{_REST}"
+    rest = _REST.replace("batch_size: 256", f"batch_size: {choose_batch_size(task, 256)}")
+    return f"{data}\nmodel: {_MODEL[source]}\n{rest}"
