@@ -12,6 +12,7 @@
 # make gpu-wheels fetches what benchmarks/gpu_lent.sh needs on a GPU machine without a network (Python 3.12, x86-64)
 # make bench      times what the project promises to be fast
 # make bench-check  measures the ratios of benchmarks/ratios.json again and says which have moved; some minutes
+# make docs       builds the site of docs/ into site/ and follows every link: half a minute *
 # make schemas    writes the JSON Schemas in schemas/ anew
 # make pins       writes constraints.txt: the newest packages that fit together
 #
@@ -24,7 +25,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS ?= constraints.txt
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-long test-light test-all test-newest test-oldest test-mechanism check chaos gpu-check gpu-wheels bench bench-check schemas pins
+.PHONY: demo test test-long test-light test-all test-newest test-oldest test-mechanism check chaos gpu-check gpu-wheels bench bench-check docs schemas pins
 
 PIP_INSTALL := $(BIN)/python -m pip install -q -c $(CONSTRAINTS)
 INSTALL := $(PIP_INSTALL) --build-constraint $(CONSTRAINTS)
@@ -42,7 +43,7 @@ $(BIN)/.dev: $(BIN)/.train
 	$(INSTALL) -e '.[train,ray,keep,dev]'
 	touch $@
 
-RESOLVE := $(BIN)/uv pip compile -q --no-annotate pyproject.toml $(addprefix --extra ,train ray keep hub dev)
+RESOLVE := $(BIN)/uv pip compile -q --no-annotate pyproject.toml $(addprefix --extra ,train ray keep hub docs dev)
 $(BIN)/.uv: $(BIN)/.pip
 	$(INSTALL) uv
 	touch $@
@@ -84,7 +85,7 @@ check: $(BIN)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests/gpu benchmarks/gpu.py benchmarks/gpu_check.py
-	$(BIN)/mypy -p tests.pretend_cuda
+	$(BIN)/mypy -p tests.pretend_cuda -p docs.site
 
 chaos: $(BIN)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/chaos.py
@@ -108,6 +109,14 @@ bench: $(BIN)/.dev
 # make bench-check OPTIONS=--strict ends with an error where a ratio has grown beyond its range.
 bench-check: $(BIN)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/check.py $(OPTIONS)
+
+# What it installs has no torch. A version's site lies in a folder of its own; those of other versions stay.
+$(BIN)/.docs: pyproject.toml $(BIN)/.pip
+	$(INSTALL) -e '.[docs]'
+	touch $@
+
+docs: $(BIN)/.docs
+	$(BIN)/python -m docs.site.build
 
 schemas: $(BIN)/.train
 	$(BIN)/dprecipe schema --out schemas

@@ -21,7 +21,6 @@ The order of a run that is charged to an account:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -29,28 +28,16 @@ from typing import TYPE_CHECKING
 
 from dprecipe.account.books import Books
 from dprecipe.account.check import Recount, check_books
-from dprecipe.account.entries import (
-    GROUP,
-    BindAct,
-    ReserveAct,
-    RunClaim,
-    SettleAct,
-    SlotsAct,
-    VoidAct,
-    clean_what,
-)
+from dprecipe.account.entries import BindAct, ReserveAct, RunClaim, SettleAct, VoidAct, clean_what
 from dprecipe.account.facts import AccountFacts
 from dprecipe.account.faults import AccountInvalid, AccountRefused
-from dprecipe.account.groups import GroupState, add_group, find_epsilon
 from dprecipe.account.head import Head, find_rollback
 from dprecipe.account.requests import (
     check_attempt,
     check_names,
-    check_slots,
     commit,
     digest_at,
     find_attempt,
-    find_group,
     is_repeated,
     make_reservation,
     make_settlement,
@@ -62,10 +49,9 @@ from dprecipe.account.requests import (
 from dprecipe.account.standing import AccountState, Reservation, Settlement, find_cost
 from dprecipe.account.state import HOLDING, OPEN, VOID, RunState, is_renewal, smallest
 from dprecipe.faults import UsageFault
-from dprecipe.privacy.events import Charge, count_by_event, count_events, order_charges, run_lengths
+from dprecipe.privacy.events import Charge, count_events, run_lengths
 from dprecipe.privacy.filters.cap import Spent
 from dprecipe.privacy.filters.filter import admits, mixture_epsilon
-from dprecipe.privacy.rounding import round_up
 
 if TYPE_CHECKING:
     from dprecipe.account.store import AccountStore
@@ -94,11 +80,6 @@ class DataAccount:
         """Returns what is counted now."""
         with self._store.snapshot() as books:
             return AccountState(books.facts, books.totals)
-
-    def list_groups(self) -> list[GroupState]:
-        """Returns the account's groups of slots, in the order of their names."""
-        with self._store.snapshot() as books:
-            return books.read_groups()
 
     def find_run(self, run: str) -> RunState | None:
         """Returns what the account knows about a run; None if the run is unknown."""
@@ -169,51 +150,6 @@ class DataAccount:
             if sibling.commitment == commit(sibling.secret, data_digest)
         )
 
-    def reserve_slots(self, group: str, charges: Sequence[Charge], delta: float, what: str) -> GroupState:
-        """Reserves a group of slots, which runs may take later. A repeated call reserves it only once.
-
-        Guarantees: whatever runs take from it, in whatever order, is (ε, `delta`)-DP together, with the ε of the
-        result.
-
-        Raises:
-            AccountRefused: more than the account's part for slots, or another group of this name.
-            NotInAccount: an event that can't be a slot.
-            UsageFault: the account has no part for slots, or the name or δ is not valid.
-        """
-        facts, charges = self.facts, order_charges(count_by_event(charges))
-        if facts.slots is None:
-            raise UsageFault(
-                f"account {facts.name} has no part for slots",
-                "a part is fixed when an account is made: dprecipe account create … --slots-epsilon E --slots-delta D",
-            )
-        if not re.fullmatch(GROUP, group) or not charges or not 0 < delta < 1:
-            raise UsageFault(
-                "a group's name or δ is not valid, or it has no slots",
-                "a name is up to 80 letters, digits, dots and dashes; δ is between 0 and 1",
-            )
-        epsilon = round_up(find_epsilon(charges, delta, facts.neighbouring))
-        act = SlotsAct(group, clean_what(what), charges, epsilon, delta)
-        with self._store.transaction() as books:
-            before = books.find_group(group)
-            if before is not None:
-                if (before.charges, before.delta) == (charges, delta):
-                    return before
-                raise AccountRefused(
-                    f"account {facts.name} already has a different group of slots named {group}", "choose another name"
-                )
-            try:
-                add_group(facts, books.totals.groups, epsilon, delta)
-            except ValueError:
-                groups, part = books.totals.groups, facts.slots
-                raise AccountRefused(
-                    f"this group does not fit into account {facts.name}: its slots together have ε = {epsilon:g} at δ "
-                    f"= {delta:g}; of the part for slots (ε = {part.epsilon:g}, δ = {part.delta:g}), groups already "
-                    f"take ε = {groups.epsilon:g}, δ = {groups.delta:g}",
-                    "reserve fewer or noisier runs, or another share of δ; the part was fixed with the account",
-                ) from None
-            books.append(act)
-            return find_group(books, group)
-
     def reserve(
         self,
         run: str,
@@ -226,7 +162,6 @@ class DataAccount:
         drawn: Sequence[Charge] = (),
         nonces: Mapping[int, str] | None = None,
         data_digest: bytes | None = None,
-        slots: str | None = None,
     ) -> Reservation:
         """Reserves, for a run's next attempt, all that the run may draw, its earlier attempts included.
 
@@ -235,14 +170,13 @@ class DataAccount:
         attempt asks again because it does not know whether it was answered, and different for everybody else. `drawn`:
         what the run's ledger holds by now, less what the attempt is about to draw again (`spend_once.find_carried`).
         `nonces`: those of its earlier attempts, by number; the account's last is one of them. `data_digest`: as in
-        `bind`; another run may have bound the account to other data since. `slots`: the group from which the run takes
-        slots, instead of using the filter.
+        `bind`; another run may have bound the account to other data since.
 
         Guarantees: when it returns, the reservation is on disk and counts; a repeated call counts once.
 
         Raises:
-            AccountRefused: the run does not fit under the cap or in the group, the claim is above the largest ε of a
-                run, the attempt was another's, or the ledger is older than what the account knows.
+            AccountRefused: the run does not fit under the cap, the claim is above the largest ε of a run, the attempt
+                was another's, or the ledger is older than what the account knows.
             NotInAccount: an event that no account of this relation can hold.
             UsageFault: names that are not valid, no events, or an account that is bound to no data.
         """
@@ -250,9 +184,9 @@ class DataAccount:
         check_names(run, attempt, nonce)
         if not charges:
             raise UsageFault("a run that draws nothing needs no reservation", "pass the charges of the plan")
-        self._check_claim(claim, charges, slots)
-        cost, known = self._find_cost(charges, slots), self._find_cost(run_lengths(drawn), slots)
-        act = ReserveAct(run, attempt, clean_what(what), nonce, charges, cost, claim, slots)
+        self._check_claim(claim, charges)
+        cost, known = self._find_cost(charges), self._find_cost(run_lengths(drawn))
+        act = ReserveAct(run, attempt, clean_what(what), nonce, charges, cost, claim)
         with self._store.transaction() as books:
             before = books.find_run(run)
             if before is not None and is_repeated(before, act):
@@ -265,27 +199,21 @@ class DataAccount:
                 raise refuse_other_data(facts)
             counted = before.counted if before is not None else None
             spent = spent_with(books.totals, counted, cost)
-            if slots is not None:
-                check_slots(facts, find_group(books, slots), None if before is None else before.slots, charges)
-            if slots is not None or admits(spent, facts.cap):
+            if admits(spent, facts.cap):
                 books.append(act)
                 return make_reservation(books, books.get_run(run))
             state = AccountState(facts, books.totals)
         raise refuse_what_does_not_fit(state, spent, cost, charges)
 
-    def check_fits(self, charges: Sequence[Charge], claim: RunClaim | None = None, slots: str | None = None) -> None:
+    def check_fits(self, charges: Sequence[Charge], claim: RunClaim | None = None) -> None:
         """Checks that a new run of these charges would be admitted now; nothing is reserved.
 
         Raises:
             AccountRefused, NotInAccount: as `reserve` would.
         """
         charges = run_lengths(charges)
-        self._check_claim(claim, charges, slots)
-        cost, state = self._find_cost(charges, slots), self.state()
-        if slots is not None:
-            with self._store.snapshot() as books:
-                check_slots(self.facts, find_group(books, slots), None, charges)
-            return
+        self._check_claim(claim, charges)
+        cost, state = self._find_cost(charges), self.state()
         spent = spent_with(state.totals, None, cost)
         if not admits(spent, self.facts.cap):
             raise refuse_what_does_not_fit(state, spent, cost, charges)
@@ -306,12 +234,10 @@ class DataAccount:
         """
         check_names(run, attempt, "")
         charges = run_lengths(charges)
-        known = self.find_run(run) if self.facts.slots is not None else None
-        cost = self._find_cost(charges, None if known is None or known.slots is None else known.slots.group)
+        cost = self._find_cost(charges)
         with self._store.transaction() as books:
             before = find_attempt(books, run, attempt)
-            dominated = before.slots is None or before.slots.cover(charges, self.facts.neighbouring)
-            if not before.reserved.covers(cost) or not dominated:
+            if not before.reserved.covers(cost):
                 raise AccountRefused(
                     f"run {run} has drawn more than it had reserved in account {self.facts.name}",
                     "its ledger and the account belong to different runs, or one was restored; compare them "
@@ -360,14 +286,14 @@ class DataAccount:
                 )
             books.append(VoidAct(run, attempt))
 
-    def _find_cost(self, charges: tuple[Charge, ...], slots: str | None) -> Spent:
-        return find_cost(charges, self.facts.neighbouring, self.facts.cap_of(slots))
+    def _find_cost(self, charges: tuple[Charge, ...]) -> Spent:
+        return find_cost(charges, self.facts.neighbouring, self.facts.cap)
 
-    def _check_claim(self, claim: RunClaim | None, charges: tuple[Charge, ...], slots: str | None) -> None:
-        limit, cap = self.facts.max_epsilon_per_run, self.facts.cap_of(slots)
+    def _check_claim(self, claim: RunClaim | None, charges: tuple[Charge, ...]) -> None:
+        limit = self.facts.max_epsilon_per_run
         if limit is None:
             return
-        epsilon = claim.epsilon if claim is not None else mixture_epsilon(self._find_cost(charges, slots), cap)
+        epsilon = claim.epsilon if claim is not None else mixture_epsilon(self._find_cost(charges), self.facts.cap)
         if not epsilon <= limit:
             raise AccountRefused(
                 f"the run's ε is {epsilon:g}, and account {self.facts.name} allows a run at most {limit:g}",

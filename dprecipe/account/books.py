@@ -6,9 +6,8 @@
 | `dprecipe_accounts` | an account: its facts, its secret key, and the totals of its entries |
 | `dprecipe_entries` | an entry: its number and its line |
 | `dprecipe_runs` | what a run counts after its last entry |
-| `dprecipe_slots` | what a group of slots has left after its last entry |
 
-Totals, runs and groups follow from the entries. They are stored so that a new entry costs the same however many came
+Totals and runs follow from the entries. They are stored so that a new entry costs the same however many came
 before; `dprecipe account verify` computes them again. Every value is a parameter; `?` stands for one.
 """
 
@@ -24,8 +23,7 @@ from dprecipe.account.canonical import digest_of, tell_time, to_line
 from dprecipe.account.entries import AccountEntry, Act, ReserveAct, SettleAct, VoidAct
 from dprecipe.account.facts import AccountFacts, read_facts
 from dprecipe.account.faults import AccountInvalid, AccountUnavailable
-from dprecipe.account.groups import GroupState, read_group
-from dprecipe.account.state import KnownState, RunState, Totals, follow, name_group, read_run, read_totals
+from dprecipe.account.state import KnownState, RunState, Totals, follow, read_run, read_totals
 from dprecipe.faults import UsageFault
 from dprecipe.screen import make_printable
 
@@ -45,10 +43,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "(account TEXT NOT NULL, seq BIGINT NOT NULL, line TEXT NOT NULL, PRIMARY KEY (account, seq))",
         "CREATE TABLE dprecipe_runs "
         "(account TEXT NOT NULL, run TEXT NOT NULL, state TEXT NOT NULL, PRIMARY KEY (account, run))",
-    ),
-    (
-        "CREATE TABLE dprecipe_slots "
-        "(account TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, PRIMARY KEY (account, name))",
     ),
 )
 """Statements that take the tables from each version to the next; version 0 is a database without them."""
@@ -105,17 +99,6 @@ class Books:
                 raise ValueError("it is missing")
             return state
 
-    def find_group(self, name: str) -> GroupState | None:
-        """Returns the state of a group of slots, or None if the group is unknown."""
-        rows = self._execute("SELECT state FROM dprecipe_slots WHERE account = ? AND name = ?", (self.facts.id, name))
-        if not rows:
-            return None
-        with self._checking("a group's row"):
-            state = read_group(json.loads(rows[0][0]))
-            if state.group != name:
-                raise ValueError("a group has the row of another")
-            return state
-
     def append(self, act: Act) -> AccountEntry:
         """Writes an entry and all that follows from it.
 
@@ -125,7 +108,7 @@ class Books:
         time = self.totals.time if isinstance(act, SettleAct | VoidAct) else tell_time()
         entry = AccountEntry(self.totals.count, self.totals.head, time, act)
         line = entry.to_line()
-        known = follow(self.facts, self._find_known(act), entry, line)
+        known = follow(self._find_known(act), entry, line)
         account = self.facts.id
         self._execute(
             "INSERT INTO dprecipe_entries (account, seq, line) VALUES (?, ?, ?)", (account, entry.seq, line.decode())
@@ -137,12 +120,6 @@ class Books:
                 (account, known.run.run, to_line(known.run.to_json()).decode()),
             )
             self._runs[known.run.run] = known.run
-        if known.group is not None:
-            self._execute(
-                "INSERT INTO dprecipe_slots (account, name, state) VALUES (?, ?, ?) "
-                "ON CONFLICT (account, name) DO UPDATE SET state = excluded.state",
-                (account, known.group.group, to_line(known.group.to_json()).decode()),
-            )
         self._execute(
             "UPDATE dprecipe_accounts SET totals = ? WHERE name = ?",
             (to_line(known.totals.to_json()).decode(), self.facts.name),
@@ -153,15 +130,13 @@ class Books:
     def _find_known(self, act: Act) -> KnownState:
         """Returns the current state of what an act of this account is about."""
         run = self.find_run(act.run) if isinstance(act, ReserveAct | SettleAct | VoidAct) else None
-        name = name_group(act, run)
-        return KnownState(self.totals, run, None if name is None else self.find_group(name))
+        return KnownState(self.totals, run)
 
     def write_draft(self) -> None:
         """Writes what an entry would, for a transaction that is rolled back: if kept, the account would be invalid."""
         values = (self.facts.id, self.totals.count, "")
         self._execute("INSERT INTO dprecipe_entries (account, seq, line) VALUES (?, ?, ?)", values)
         self._execute("INSERT INTO dprecipe_runs (account, run, state) VALUES (?, ?, ?)", (self.facts.id, "", ""))
-        self._execute("INSERT INTO dprecipe_slots (account, name, state) VALUES (?, ?, ?)", (self.facts.id, "", ""))
         self._execute("UPDATE dprecipe_accounts SET totals = totals WHERE name = ?", (self.facts.name,))
 
     def read_lines(self, first: int = 0) -> Iterator[tuple[int, str]]:
@@ -194,12 +169,6 @@ class Books:
             if len(rows) < PAGE:
                 return
             after = rows[-1][0]
-
-    def read_groups(self) -> list[GroupState]:
-        """Returns all groups of slots, in the order of their names."""
-        rows = self._execute("SELECT state FROM dprecipe_slots WHERE account = ? ORDER BY name", (self.facts.id,))
-        with self._checking("a group's row"):
-            return [read_group(json.loads(state)) for (state,) in rows]
 
     def _check_ends(self) -> None:
         """Checks that the facts match the first entry and the totals the last: what can be seen without reading all

@@ -4,7 +4,7 @@
 |---|---|
 | an entry that was edited, removed from the middle, added or moved | the chain is broken |
 | an entry that no correct writer makes (settled above its reservation, void after drawing) | `state.follow` |
-| a cost below that of its events, the ε of a group below that of its slots | both are computed again |
+| a cost below that of its events | it is computed again |
 | facts that were changed (a higher cap) | the first entry names their digest |
 | totals or a run's row that were changed | they are compared with what the entries add up to |
 | more admitted than the cap allows | the filter is asked again |
@@ -20,12 +20,11 @@ from copy import copy
 from dataclasses import dataclass, field
 
 from dprecipe.account.books import Books
-from dprecipe.account.entries import ReserveAct, SettleAct, SlotsAct, VoidAct, parse_entry
+from dprecipe.account.entries import ReserveAct, SettleAct, VoidAct, parse_entry
 from dprecipe.account.facts import SAME, AccountFacts
 from dprecipe.account.faults import AccountInvalid
-from dprecipe.account.groups import GroupState, find_epsilon
 from dprecipe.account.standing import AccountState, find_cost
-from dprecipe.account.state import KnownState, RunState, Totals, follow, is_within, name_group
+from dprecipe.account.state import KnownState, RunState, Totals, follow, is_within
 from dprecipe.privacy.filters.cap import Spent
 from dprecipe.privacy.filters.filter import admits, mixture_epsilon
 
@@ -39,7 +38,6 @@ class Recount:
     facts: AccountFacts
     totals: Totals = field(init=False)
     runs: dict[str, RunState] = field(default_factory=dict)
-    groups: dict[str, GroupState] = field(default_factory=dict)
     digests: list[str] = field(default_factory=list)
     """Digests of the lines taken."""
     _admitted: Spent | None = None
@@ -55,7 +53,7 @@ class Recount:
     def copy(self) -> Recount:
         """Returns a copy of the count as it is now."""
         other = copy(self)
-        other.runs, other.groups, other.digests = dict(self.runs), dict(self.groups), [*self.digests]
+        other.runs, other.digests = dict(self.runs), [*self.digests]
         return other
 
     def take(self, line: str | bytes) -> None:
@@ -68,37 +66,26 @@ class Recount:
         entry = parse_entry(content, len(self.facts.orders))
         act = entry.act
         before = self.runs.get(act.run) if isinstance(act, ReserveAct | SettleAct | VoidAct) else None
-        name = name_group(act, before)
-        known = follow(self.facts, KnownState(self.totals, before, self.groups.get(name or "")), entry, content)
+        known = follow(KnownState(self.totals, before), entry, content)
         totals, run = known.totals, known.run
-        if isinstance(act, SlotsAct):
-            self._check_group(act)
         if isinstance(act, ReserveAct | SettleAct):
-            cost = find_cost(act.charges, self.facts.neighbouring, self.facts.cap_of(name))
+            cost = find_cost(act.charges, self.facts.neighbouring, self.facts.cap)
             if not act.cost.covers(cost):
                 raise ValueError("the cost is less than that of the events")
         if isinstance(act, ReserveAct):
             self._check_claim(act)
-        elif before is not None and run is not None and not is_within(before.in_filter, run.in_filter):
+        elif before is not None and run is not None and not is_within(before.counted, run.counted):
             self.check_cap()  # the largest sums are those before something is given back
         self.totals = totals
         self.digests.append(totals.head)
         if run is not None:
             self.runs[run.run] = run
-        if known.group is not None:
-            self.groups[known.group.group] = known.group
-
-    def _check_group(self, act: SlotsAct) -> None:
-        exact = find_epsilon(act.charges, act.delta, self.facts.neighbouring)
-        if not exact <= act.epsilon * (1 + SAME):
-            raise ValueError("the ε of the group is less than that of its slots")
 
     def _check_claim(self, act: ReserveAct) -> None:
         limit = self.facts.max_epsilon_per_run
         if limit is None:
             return
-        cap = self.facts.cap_of(act.slots)
-        claimed = mixture_epsilon(act.cost, cap) if act.claim is None else act.claim.epsilon
+        claimed = mixture_epsilon(act.cost, self.facts.cap) if act.claim is None else act.claim.epsilon
         if claimed > limit * (1 + SAME):
             raise ValueError("the run claims more than the account allows a run")
 
@@ -150,8 +137,6 @@ def check_books(books: Books, subject: str) -> Recount:
             failures.append(f"the row of run {row.run} is not what its entries come to")
         rows[row.run] = 1
     failures += [f"run {run} has entries and no row" for run, seen in rows.items() if not seen]
-    if {group.group: group for group in books.read_groups()} != count.groups:
-        failures.append("the rows of groups of slots are not what their entries come to")
     if failures:
         raise AccountInvalid(subject, failures[:MAX_FAILURES])
     return count

@@ -3,7 +3,6 @@
 | type | what it says |
 |---|---|
 | `bind` | from now on, only runs on these data: a commitment under the account's secret key |
-| `slots` | a group of events, fixed now, from which runs may take slots; its (ε, δ) counts from now on |
 | `reserve` | the attempt of a run is about to draw at most these events; they count in full from now on |
 | `settle` | the run's ledger says that these events were drawn, and whether the run has ended |
 | `void` | the run's ledger proves that nothing was drawn: the run counts nothing |
@@ -11,8 +10,7 @@
 Every line has `seq`, `prev` (the SHA-256 of the line before; of the facts, for the first), `time` and `type`. The time
 is what the writer's clock said: the order is that of `seq`, whatever the clock does. `settle` and `void` have the time
 of the line before: how long a run takes may depend on the records, or reveal a number of steps or of runs that its
-guarantee keeps secret. Nothing in a line is secret. An empty field is left out: `slots` of a run that takes none,
-`release` of a settlement before there is one.
+guarantee keeps secret. Nothing in a line is secret. A settlement has no `release` before there is one.
 """
 
 from __future__ import annotations
@@ -31,8 +29,6 @@ RUN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 NONCE = r"[A-Za-z0-9]{0,64}"
 MAX_ATTEMPTS = 10**6
 MAX_WHAT = 200
-GROUP = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
-"""The name of a group of slots."""
 MAX_LINE = 4 * 2**20
 """The most bytes in a line."""
 MAX_CHARGES = 100_000
@@ -47,30 +43,8 @@ class RunClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotsAct:
-    """The entry of a group of slots: whatever runs take of `charges` is (`epsilon`, `delta`)-DP together."""
-
-    kind: ClassVar[str] = "slots"
-    group: str
-    what: str
-    charges: tuple[Charge, ...]
-    epsilon: float
-    delta: float
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "group": self.group,
-            "what": self.what,
-            "events": charges_to_json(self.charges),
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class ReserveAct:
-    """The entry of a reservation. `cost`: the upper bound on `charges` at the account's orders. `slots`: the group from
-    which the run takes them; then its cost does not count under the filter."""
+    """The entry of a reservation. `cost`: the upper bound on `charges` at the account's orders."""
 
     kind: ClassVar[str] = "reserve"
     run: str
@@ -80,7 +54,6 @@ class ReserveAct:
     charges: tuple[Charge, ...]
     cost: Spent
     claim: RunClaim | None
-    slots: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         claim = None if self.claim is None else {"epsilon": self.claim.epsilon, "delta": self.claim.delta}
@@ -92,7 +65,6 @@ class ReserveAct:
             "events": charges_to_json(self.charges),
             "cost": self.cost.to_json(),
             "claim": claim,
-            **({} if self.slots is None else {"slots": self.slots}),
         }
 
 
@@ -139,7 +111,7 @@ class BindAct:
         return {"commitment": self.commitment}
 
 
-Act = ReserveAct | SettleAct | VoidAct | BindAct | SlotsAct
+Act = ReserveAct | SettleAct | VoidAct | BindAct
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +161,6 @@ def entry_from_json(content: Any, orders: int) -> AccountEntry:
     match kind:
         case "bind":
             act = BindAct(fields.text("commitment", r"[0-9a-f]{64}"))
-        case "slots":
-            act = SlotsAct(
-                fields.text("group", GROUP),
-                _what(fields),
-                _charges(fields),
-                fields.number("epsilon"),
-                fields.number("delta"),
-            )
         case "reserve":
             act = ReserveAct(
                 fields.text("run", RUN),
@@ -206,7 +170,6 @@ def entry_from_json(content: Any, orders: int) -> AccountEntry:
                 _charges(fields),
                 fields.spent("cost", orders),
                 _claim(fields),
-                fields.text("slots", GROUP) if fields.has("slots") else None,
             )
         case "settle":
             act = SettleAct(
@@ -249,11 +212,7 @@ def _claim(fields: Fields) -> RunClaim | None:
 
 
 def _charges(fields: Fields) -> tuple[Charge, ...]:
-    return read_charges(fields.items("events"))
-
-
-def read_charges(events: list[Any]) -> tuple[Charge, ...]:
-    """Reads charges that `charges_to_json` wrote. Raises `ValueError`."""
+    events = fields.items("events")
     if len(events) > MAX_CHARGES:
         raise ValueError("too many events")
     charges = tuple(charge_from_json(event) for event in events)

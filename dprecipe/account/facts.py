@@ -13,7 +13,6 @@ from dprecipe.account.canonical import Fields, digest_of, tell_time, to_line
 from dprecipe.faults import UsageFault
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.filters.cap import Cap
-from dprecipe.privacy.filters.split import subtract_part
 
 SCHEMA = "dprecipe.account/v1"
 NAME = r"[^\W_](?:[\w .()+-]{0,78}[\w)])?"
@@ -25,22 +24,12 @@ SAME = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class SlotsPart:
-    """The part of a cap that is kept for groups of slots: the ε of all groups add up to at most `epsilon`, and their δ
-    to at most `delta`."""
-
-    epsilon: float
-    delta: float
-
-
-@dataclass(frozen=True, slots=True)
 class AccountFacts:
     """The facts of an account: its cap, whom it protects, and under which relation.
 
     `unit`: who is protected, as recipes write it (`record`, or the column that names the person).
     `max_epsilon_per_run`: the largest ε that one run may claim. `orders`: the Rényi orders at which everything
-    is charged, fixed with the cap. `id`: 128 random bits. `slots`: the part of the cap for groups of slots, if any; the
-    filter has the rest.
+    is charged, fixed with the cap. `id`: 128 random bits.
 
     Formal guarantee: everything that is ever released by the runs of the account, whatever was decided along the way,
     is (epsilon, delta)-differentially private (docs/how-to/account.md has the theorem and its conditions).
@@ -55,18 +44,11 @@ class AccountFacts:
     neighbouring: Neighbouring
     max_epsilon_per_run: float | None
     orders: tuple[float, ...]
-    slots: SlotsPart | None = None
 
     @property
     def cap(self) -> Cap:
-        """The cap of the filter, for all runs that take no slots."""
-        part = self.slots
-        return _make_cap(self.epsilon, self.delta, *((0.0, 0.0) if part is None else (part.epsilon, part.delta)))
-
-    def cap_of(self, slots: str | None) -> Cap:
-        """Returns the cap at whose orders a run's cost is stated: the filter's; for a run that takes slots, and so
-        costs the filter nothing, the whole cap. So little may be left for the filter that its orders say nothing."""
-        return self.cap if slots is None else _make_cap(self.epsilon, self.delta, 0.0, 0.0)
+        """The cap of the filter."""
+        return _make_cap(self.epsilon, self.delta)
 
     @property
     def digest(self) -> str:
@@ -74,8 +56,7 @@ class AccountFacts:
         return _digest_facts(self)
 
     def to_json(self) -> dict[str, Any]:
-        content = {"schema": SCHEMA, **asdict(self), "neighbouring": self.neighbouring.value, "orders": [*self.orders]}
-        return {name: value for name, value in content.items() if name != "slots" or value is not None}
+        return {"schema": SCHEMA, **asdict(self), "neighbouring": self.neighbouring.value, "orders": [*self.orders]}
 
 
 def new_facts(
@@ -85,7 +66,6 @@ def new_facts(
     unit: str,
     neighbouring: Neighbouring,
     max_epsilon_per_run: float | None = None,
-    slots: SlotsPart | None = None,
 ) -> AccountFacts:
     """Returns the facts of a new account.
 
@@ -105,14 +85,8 @@ def new_facts(
         raise UsageFault(f"--delta: expected a number between 0 and 1, got {delta:g}", "choose one such as 1e-6")
     if max_epsilon_per_run is not None and max_epsilon_per_run > epsilon:
         raise UsageFault("--max-per-run is above --epsilon, so it is no limit", "leave it out, or lower it")
-    if slots is not None and not (0 < slots.epsilon < epsilon and 0 < slots.delta < delta):
-        raise UsageFault(
-            "--slots-epsilon and --slots-delta: expected parts of the cap, above 0 and below --epsilon and --delta",
-            "the filter has the rest; leave it a little, such as a thousandth of both",
-        )
-    part = (0.0, 0.0) if slots is None else (float(slots.epsilon), float(slots.delta))
     try:
-        orders = Cap(epsilon, delta).orders and _make_cap(float(epsilon), float(delta), *part).orders
+        orders = _make_cap(float(epsilon), float(delta)).orders
     except ValueError as error:
         raise UsageFault(f"no account can have this cap: {error}", "choose another ε or δ") from None
     limit = None if max_epsilon_per_run is None else float(max_epsilon_per_run)  # 8 is another text than 8.0
@@ -126,7 +100,6 @@ def new_facts(
         neighbouring,
         limit,
         orders,
-        None if slots is None else SlotsPart(*part),
     )
 
 
@@ -148,7 +121,6 @@ def read_facts(content: Any) -> AccountFacts:
         neighbouring=Neighbouring(fields.text("neighbouring", "[a-z_]+")),
         max_epsilon_per_run=None if fields.is_null("max_epsilon_per_run") else fields.number("max_epsilon_per_run"),
         orders=fields.numbers("orders"),
-        slots=_read_part(fields) if fields.has("slots") else None,
     )
     fields.end()
     own = facts.cap.orders
@@ -157,19 +129,10 @@ def read_facts(content: Any) -> AccountFacts:
     return facts
 
 
-def _read_part(fields: Fields) -> SlotsPart:
-    inner = fields.inner("slots")
-    part = SlotsPart(inner.number("epsilon"), inner.number("delta"))
-    inner.end()
-    if not (part.epsilon > 0 and part.delta > 0):
-        raise ValueError("slots: a part of nothing")
-    return part
-
-
 @lru_cache(maxsize=64)
-def _make_cap(epsilon: float, delta: float, slots_epsilon: float, slots_delta: float) -> Cap:
+def _make_cap(epsilon: float, delta: float) -> Cap:
     """Makes a cap, cached because its orders take a millisecond to find."""
-    return subtract_part(epsilon, delta, slots_epsilon, slots_delta)
+    return Cap(epsilon, delta)
 
 
 @lru_cache(maxsize=64)

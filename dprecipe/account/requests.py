@@ -12,8 +12,7 @@ from dprecipe.account.canonical import digest_of
 from dprecipe.account.entries import MAX_ATTEMPTS, NONCE, RUN, ReserveAct
 from dprecipe.account.facts import AccountFacts
 from dprecipe.account.faults import AccountRefused
-from dprecipe.account.groups import GroupState, RunSlots, take_slots
-from dprecipe.account.standing import AccountState, Reservation, Settlement, SlotsTaken
+from dprecipe.account.standing import AccountState, Reservation, Settlement
 from dprecipe.account.state import OPEN, RunState, Totals, digest_charges, largest
 from dprecipe.account.sums import Sums
 from dprecipe.faults import UsageFault
@@ -51,16 +50,11 @@ def spent_with(totals: Totals, counted: Spent | None, cost: Spent) -> Spent:
 
 def make_reservation(books: Books, run: RunState) -> Reservation:
     """Returns what a run has reserved."""
-    return Reservation(
-        books.facts, run.run, run.attempt, run.reserved, run.last + 1, digest_at(books, run.last), run.slots
-    )
+    return Reservation(books.facts, run.run, run.attempt, run.reserved, run.last + 1, digest_at(books, run.last))
 
 
 def make_settlement(books: Books, run: RunState) -> Settlement:
     """Returns what became of a run's reservation."""
-    slots = None
-    if run.slots is not None and (group := books.find_group(run.slots.group)) is not None:
-        slots = SlotsTaken(group.group, group.epsilon, group.delta, run.slots.reserved, run.slots.taken)
     return Settlement(
         books.facts,
         run.run,
@@ -70,8 +64,6 @@ def make_settlement(books: Books, run: RunState) -> Settlement:
         run.after,
         run.last + 1,
         digest_at(books, run.last),
-        slots,
-        run.groups_after,
     )
 
 
@@ -98,53 +90,6 @@ def check_attempt(
         )
     if not known.covers(before.drawn):
         raise refuse_older(facts, act.run)
-    if act.slots != (None if before.slots is None else before.slots.group):
-        raise AccountRefused(
-            f"run {act.run} has reserved in account {facts.name} with other slots, or with none",
-            "leave budget.slots as it was; or start a new run",
-        )
-
-
-def find_group(books: Books, name: str) -> GroupState:
-    """Returns the group that a run names.
-
-    Raises:
-        AccountRefused: there is none of this name.
-    """
-    group = books.find_group(name)
-    if group is None:
-        known = ", ".join(group.group for group in books.read_groups()[:20])
-        raise AccountRefused(
-            f"account {books.facts.name} has no group of slots {name}",
-            (f"name one of its own: {known}; or reserve" if known else "reserve")
-            + " one: dprecipe account reserve ACCOUNT RECIPE --slots NAME",
-        )
-    return group
-
-
-def check_slots(facts: AccountFacts, group: GroupState, before: RunSlots | None, charges: tuple[Charge, ...]) -> None:
-    """Checks that the group has slots for a run.
-
-    Raises:
-        AccountRefused: what is left of the group does not dominate the run.
-    """
-    from dprecipe.privacy.filters.cost import NotInAccount
-    from dprecipe.privacy.filters.slots import SlotGroup
-
-    try:
-        take_slots(group, before, charges, facts.neighbouring)
-    except ValueError:
-        remedy = "charge the run to the filter of the account: leave out budget.slots"
-        try:
-            SlotGroup(group.left, facts.neighbouring).split(charges)
-        except NotInAccount as refused:
-            remedy = refused.remedy or remedy
-        raise AccountRefused(
-            f"group {group.group} of account {facts.name} has no slots for this run: "
-            f"{count_events(group.left):,} of {count_events(group.charges):,} are left, and they don't dominate it",
-            remedy,
-            affordable_share=0.0,
-        ) from None
 
 
 def refuse_other_data(facts: AccountFacts) -> AccountRefused:
@@ -174,7 +119,6 @@ def refuse_what_does_not_fit(
     fits = int(share * events)
     after = mixture_epsilon(spent, facts.cap)
     held = f"; {state.totals.opened} open reservations count in full" if state.totals.opened else ""
-    part = "" if facts.slots is None else f", of which {facts.slots.epsilon:g} is for slots"
     can = (
         f"there is room for {100 * share:.3g} % of this run, about {fits} of its {events} events: plan a "
         "shorter or noisier one (dprecipe account plan RECIPE)"
@@ -183,7 +127,7 @@ def refuse_what_does_not_fit(
     )
     return AccountRefused(
         f"this run does not fit into account {facts.name}: with it, ε would be {after:.4g}, and the cap is "
-        f"{facts.epsilon:g}{part} (δ = {facts.delta:g}; counted so far: {state.filter_epsilon:.4g}{held})",
+        f"{facts.epsilon:g} (δ = {facts.delta:g}; counted so far: {state.epsilon:.4g}{held})",
         can,
         affordable_share=share,
     )

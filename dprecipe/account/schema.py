@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dprecipe.account.entries import GROUP, MAX_ATTEMPTS, MAX_WHAT, NONCE, RUN
+from dprecipe.account.entries import MAX_ATTEMPTS, MAX_WHAT, NONCE, RUN
 from dprecipe.account.facts import SCHEMA
 from dprecipe.account.statement import STATEMENT_SCHEMA
 from dprecipe.privacy.adjacency import Neighbouring
@@ -21,14 +21,11 @@ ATTEMPT = {
 }
 EVENTS = {"type": "array", "items": {"$ref": "#/$defs/charge"}}
 SPENT = {"$ref": "#/$defs/spent"}
-POSITIVE = {"type": "number", "exclusiveMinimum": 0}
-NAME_OF_GROUP = {"type": "string", "pattern": f"^{GROUP}$"}
 WHAT = {"type": "string", "maxLength": MAX_WHAT}
-OPTIONAL = {"slots": NAME_OF_GROUP, "release": DIGEST}
+OPTIONAL = frozenset({"release"})
 """Fields of entries that are written only where there is something to say."""
 ENTRIES: dict[str, dict[str, Any]] = {
     "bind": {"commitment": {"type": "string", "pattern": "^[0-9a-f]{64}$"}},
-    "slots": {"group": NAME_OF_GROUP, "what": WHAT, "events": EVENTS, "epsilon": POSITIVE, "delta": POSITIVE},
     "reserve": {
         **ATTEMPT,
         "what": WHAT,
@@ -36,7 +33,6 @@ ENTRIES: dict[str, dict[str, Any]] = {
         "events": EVENTS,
         "cost": SPENT,
         "claim": {"oneOf": [{"$ref": "#/$defs/claim"}, {"type": "null"}]},
-        "slots": NAME_OF_GROUP,
     },
     "settle": {**ATTEMPT, "final": {"type": "boolean"}, "events": EVENTS, "cost": SPENT, "release": DIGEST},
     "void": ATTEMPT,
@@ -47,12 +43,9 @@ def statement_schema() -> dict[str, Any]:
     """Returns the schema of `dprecipe.account-statement/v1`: its form. `dprecipe account verify` checks its content."""
     place = {"seq": COUNT, "prev": DIGEST, "time": TIME}
     entries = [
-        _close(frozenset(OPTIONAL) & set(fields), **place, type={"const": kind}, **fields)
-        for kind, fields in ENTRIES.items()
+        _close(OPTIONAL & set(fields), **place, type={"const": kind}, **fields) for kind, fields in ENTRIES.items()
     ]
     facts = _close(
-        frozenset({"slots"}),
-        slots=_close(epsilon=POSITIVE, delta=POSITIVE),
         schema={"const": SCHEMA},
         name={"type": "string", "maxLength": 80},
         id={"type": "string", "pattern": "^[0-9a-f]{32}$"},
@@ -65,8 +58,6 @@ def statement_schema() -> dict[str, Any]:
         orders={"type": "array", "items": {"type": "number", "exclusiveMinimum": 1}, "minItems": 1},
     )
     document = _close(
-        frozenset({"slots"}),
-        slots=_close(count=COUNT, epsilon=NUMBER, delta=NUMBER, runs=COUNT),
         schema={"const": STATEMENT_SCHEMA},
         facts=facts,
         entries={"type": "array", "items": {"oneOf": entries}},

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dprecipe.account.facts import AccountFacts
-from dprecipe.account.groups import RunSlots
 from dprecipe.account.state import Totals
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
@@ -28,26 +27,20 @@ class AccountState:
         return self.totals.sums.to_spent()
 
     @property
-    def filter_epsilon(self) -> float:
-        """ε of all runs that take no slots, at the filter's δ, if no run follows: what is compared with its cap."""
+    def epsilon(self) -> float:
+        """ε of all that is counted, at the account's δ, if no run follows: what is compared with the cap."""
         return mixture_epsilon(self.spent, self.facts.cap)
 
     @property
-    def epsilon(self) -> float:
-        """ε of all that is counted, at the account's δ: under the filter, and in every group of slots, used or not."""
-        return self.filter_epsilon + self.totals.groups.epsilon
-
-    @property
     def odometer(self) -> float:
-        """An ε such that, with probability 1 - δ, the loss of all runs that take no slots is at most this, now and at
-        all other times."""
+        """An ε such that, with probability 1 - δ, the loss of all runs is at most this, now and at all other times."""
         return odometer(self.spent, self.facts.cap)
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """A reservation: what a run may draw. `position`: the number of entries of the account, with this one as the last;
-    `entries`: their digest; `slots`: what it holds of a group, if it takes slots."""
+    `entries`: their digest."""
 
     facts: AccountFacts
     run: str
@@ -55,7 +48,6 @@ class Reservation:
     reserved: Spent
     position: int
     entries: str
-    slots: RunSlots | None = None
 
     def holds(self, charges: Sequence[Charge]) -> bool:
         """Returns True if these charges, of all attempts of the run together, are within the reservation.
@@ -63,29 +55,12 @@ class Reservation:
         Raises:
             NotInAccount: an event that no account can hold.
         """
-        if self.slots is not None and not self.slots.cover(tuple(charges), self.facts.neighbouring):
-            return False
-        cap = self.facts.cap_of(None if self.slots is None else self.slots.group)
-        return self.reserved.covers(find_cost(tuple(charges), self.facts.neighbouring, cap))
-
-
-@dataclass(frozen=True, slots=True)
-class SlotsTaken:
-    """The slots of a group that a settled run holds: `counted`, which dominate what it drew, out of those that it had
-    `reserved`. All that runs take from the group together is (`epsilon`, `delta`)-DP."""
-
-    group: str
-    epsilon: float
-    delta: float
-    reserved: tuple[Charge, ...]
-    counted: tuple[Charge, ...]
+        return self.reserved.covers(find_cost(tuple(charges), self.facts.neighbouring, self.facts.cap))
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The outcome of a reservation. `after`: what all runs of the account count under the filter once it is settled;
-    `groups_epsilon`: ε of all groups of slots. `slots`: what the run holds of a group, if it takes slots; then
-    `counted` is what it would have counted under the filter."""
+    """The outcome of a reservation. `after`: what all runs of the account count once it is settled."""
 
     facts: AccountFacts
     run: str
@@ -95,8 +70,6 @@ class Settlement:
     after: Spent
     position: int
     entries: str
-    slots: SlotsTaken | None = None
-    groups_epsilon: float = 0.0
 
 
 @lru_cache(maxsize=512)

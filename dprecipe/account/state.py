@@ -11,9 +11,6 @@ one run, so that an entry costs the same however many came before.
 | settled, final (completed, budget) | what was drawn; all of it if nothing is seen before its end |
 | void | nothing |
 
-A run that takes slots counts in its group (`groups`), not here: what it would cost the filter is kept beside it, to
-compare attempts.
-
 Source of the refunds: if the bounds of a run's steps hold conditionally on the past, and it stopped because of released
 values or by a public rule, it may give back the steps that it did not make (docs/how-to/account.md).
 """
@@ -21,7 +18,7 @@ values or by a public rule, it may give back the steps that it did not make (doc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dprecipe.account.canonical import DIGEST, Fields, digest_of, to_line
@@ -29,28 +26,14 @@ from dprecipe.account.entries import (
     NONCE,
     RUN,
     AccountEntry,
-    Act,
     BindAct,
     ReserveAct,
     SettleAct,
-    SlotsAct,
     VoidAct,
     charges_to_json,
 )
 from dprecipe.account.facts import AccountFacts
-from dprecipe.account.groups import (
-    GroupState,
-    GroupTotals,
-    RunSlots,
-    add_group,
-    give_back,
-    open_group,
-    read_group_totals,
-    read_run_slots,
-    take_slots,
-)
 from dprecipe.account.sums import Sums, read_sums
-from dprecipe.privacy.events import Charge
 from dprecipe.privacy.filters.cap import Spent
 
 OPEN, INTERRUPTED, SETTLED, VOID = "open", "interrupted", "settled", "void"
@@ -66,9 +49,8 @@ class RunState:
     `reserved`: what it counted while its last reservation was open; `counted`: what it counts now. `drawn`: what its
     ledger held when it last settled. `charges_digest`: the digest of the events of the last reservation. `refundable`:
     none of the events reserved hides its iterates. `first`, `last`: the numbers of its first and last entries.
-    `after`: what all runs together counted after its last entry. `slots`: what it holds of a group, if it takes slots.
-    `release`: the digest of its release, from its last settlement. `groups_after`: ε of all groups of slots after its
-    last entry.
+    `after`: what all runs together counted after its last entry. `release`: the digest of its release, from its last
+    settlement.
     """
 
     run: str
@@ -83,18 +65,7 @@ class RunState:
     after: Spent
     first: int
     last: int
-    slots: RunSlots | None = None
-    groups_after: float = 0.0
     release: str | None = None
-
-    @property
-    def in_filter(self) -> Spent:
-        """The run's share of what the filter counts."""
-        return self.counted if self.slots is None else zero_spent(len(self.counted.rdp))
-
-    @property
-    def holds_slots(self) -> bool:
-        return self.slots is not None and bool(self.slots.taken)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -110,8 +81,6 @@ class RunState:
             "after": self.after.to_json(),
             "first": self.first,
             "last": self.last,
-            **({} if self.slots is None else {"slots": self.slots.to_json()}),
-            **({} if not self.groups_after else {"groups_after": self.groups_after}),
             **({} if self.release is None else {"release": self.release}),
         }
 
@@ -128,7 +97,6 @@ class Totals:
     runs: int
     opened: int
     commitment: str | None
-    groups: GroupTotals = field(default_factory=GroupTotals)
 
     @classmethod
     def start(cls, facts: AccountFacts) -> Totals:
@@ -137,7 +105,7 @@ class Totals:
     @property
     def counts_something(self) -> bool:
         """True if any run may have drawn something."""
-        return bool(self.opened or self.groups.runs or not self.sums.is_nothing)
+        return bool(self.opened or not self.sums.is_nothing)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -148,17 +116,15 @@ class Totals:
             "runs": self.runs,
             "opened": self.opened,
             "commitment": self.commitment,
-            **({"groups": self.groups.to_json()} if self.groups.count else {}),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class KnownState:
-    """The state that an entry follows: the totals, and the run and the group that it is about, as far as known."""
+    """The state that an entry follows: the totals, and the run that it is about, if known."""
 
     totals: Totals
     run: RunState | None = None
-    group: GroupState | None = None
 
 
 def read_totals(content: Mapping[str, Any]) -> Totals:
@@ -172,7 +138,6 @@ def read_totals(content: Mapping[str, Any]) -> Totals:
         runs=fields.whole("runs", 0),
         opened=fields.whole("opened", 0),
         commitment=None if fields.is_null("commitment") else fields.text("commitment", "[0-9a-f]{64}"),
-        groups=read_group_totals(fields.inner("groups")) if fields.has("groups") else GroupTotals(),
     )
     fields.end()
     return totals
@@ -194,25 +159,13 @@ def read_run(content: Mapping[str, Any], orders: int) -> RunState:
         after=fields.spent("after", orders),
         first=fields.whole("first", 0),
         last=fields.whole("last", 0),
-        slots=read_run_slots(fields.mapping("slots")) if fields.has("slots") else None,
-        groups_after=fields.number("groups_after") if fields.has("groups_after") else 0.0,
         release=fields.text("release", DIGEST.pattern) if fields.has("release") else None,
     )
     fields.end()
     return run
 
 
-def name_group(act: Act, run: RunState | None) -> str | None:
-    """Returns the group of slots that an act is about, if any; `run`: the state before the act of the run that it is
-    about."""
-    if isinstance(act, SlotsAct):
-        return act.group
-    if isinstance(act, ReserveAct):
-        return act.slots
-    return None if run is None or run.slots is None else run.slots.group
-
-
-def follow(facts: AccountFacts, known: KnownState, entry: AccountEntry, line: bytes) -> KnownState:
+def follow(known: KnownState, entry: AccountEntry, line: bytes) -> KnownState:
     """Returns what is known after an entry; `line` is its canonical form.
 
     Raises:
@@ -228,40 +181,21 @@ def follow(facts: AccountFacts, known: KnownState, entry: AccountEntry, line: by
         if totals.commitment is not None and totals.counts_something:
             raise ValueError("binds other data to an account that has counted something")
         return KnownState(replace(after, commitment=act.commitment))
-    if isinstance(act, SlotsAct):
-        if known.group is not None:
-            raise ValueError("reserves a group of slots that is there already")
-        groups = add_group(facts, totals.groups, act.epsilon, act.delta)
-        return KnownState(replace(after, groups=groups), None, open_group(act, entry.seq, facts.neighbouring))
     if isinstance(act, ReserveAct) and totals.commitment is None:
         raise ValueError("a reservation before the account is bound to its data")
-    run, (state, group) = known.run, _next_state(facts, known, act, entry.seq)
-    before = Sums.zero(len(totals.sums.rdp)) if run is None else Sums.of(run.in_filter)
+    run, state = known.run, _next_state(known.run, act, entry.seq)
+    before = Sums.zero(len(totals.sums.rdp)) if run is None else Sums.of(run.counted)
     opened = (state.status in HOLDING) - (run is not None and run.status in HOLDING)
-    holding = state.holds_slots - (run is not None and run.holds_slots)
-    sums = totals.sums - before + Sums.of(state.in_filter)
-    after = replace(
-        after,
-        sums=sums,
-        runs=totals.runs + (run is None),
-        opened=totals.opened + opened,
-        groups=replace(totals.groups, runs=totals.groups.runs + holding),
-    )
-    state = replace(state, last=entry.seq, after=sums.to_spent(), groups_after=totals.groups.epsilon)
-    return KnownState(after, state, group)
+    sums = totals.sums - before + Sums.of(state.counted)
+    after = replace(after, sums=sums, runs=totals.runs + (run is None), opened=totals.opened + opened)
+    return KnownState(after, replace(state, last=entry.seq, after=sums.to_spent()))
 
 
-Next = tuple[RunState, GroupState | None]
-
-
-def _next_state(facts: AccountFacts, known: KnownState, act: ReserveAct | SettleAct | VoidAct, seq: int) -> Next:
-    run, group = known.run, known.group
+def _next_state(run: RunState | None, act: ReserveAct | SettleAct | VoidAct, seq: int) -> RunState:
     if isinstance(act, ReserveAct):
-        return _reserve(facts, known, act, seq)
+        return _reserve(run, act, seq)
     if run is None:
         raise ValueError(f"a {act.kind} of a run that has reserved nothing")
-    if run.slots is not None and group is None:
-        raise ValueError("slots of a group that is not there")
     is_made_again = isinstance(act, SettleAct) and is_renewal(run, act)
     if (run.status not in HOLDING and not is_made_again) or act.attempt != run.attempt:
         raise ValueError(f"a {act.kind} of an attempt that is not the open one")
@@ -269,19 +203,14 @@ def _next_state(facts: AccountFacts, known: KnownState, act: ReserveAct | Settle
         if not run.drawn.is_nothing:
             raise ValueError("a void of a run that has drawn something")
         zero = zero_spent(len(run.counted.rdp))
-        run = replace(run, status=VOID, counted=zero, drawn=zero)
-        return _return_slots(facts, run, group, ())
+        return replace(run, status=VOID, counted=zero, drawn=zero)
     if not is_within(act.cost, run.counted):
         raise ValueError("settles more than was reserved")
     if not act.cost.covers(run.drawn):
         raise ValueError("settles less than was settled before")
-    if run.slots is not None and not run.slots.cover(act.charges, facts.neighbouring):
-        raise ValueError("settles more than its slots dominate")
-    is_refund = act.final and run.refundable
-    counted = act.cost if is_refund else run.counted
+    counted = act.cost if act.final and run.refundable else run.counted
     status = SETTLED if act.final else INTERRUPTED
-    run = replace(run, status=status, counted=counted, drawn=act.cost, release=act.release)
-    return _return_slots(facts, run, group, act.charges) if is_refund else (run, group)
+    return replace(run, status=status, counted=counted, drawn=act.cost, release=act.release)
 
 
 def is_renewal(run: RunState, act: SettleAct) -> bool:
@@ -296,26 +225,14 @@ def is_renewal(run: RunState, act: SettleAct) -> bool:
     )
 
 
-def _return_slots(facts: AccountFacts, run: RunState, group: GroupState | None, drawn: tuple[Charge, ...]) -> Next:
-    if run.slots is None or group is None:
-        return run, group
-    group, own = give_back(group, run.slots, drawn, facts.neighbouring)
-    return replace(run, slots=own), group
-
-
-def _reserve(facts: AccountFacts, known: KnownState, act: ReserveAct, seq: int) -> Next:
-    run, group = known.run, known.group
+def _reserve(run: RunState | None, act: ReserveAct, seq: int) -> RunState:
     if not act.charges:
         raise ValueError("a reservation of nothing")
-    if act.slots is not None and group is None:
-        raise ValueError("slots of a group that is not there")
-    if run is not None and act.slots != (None if run.slots is None else run.slots.group):
-        raise ValueError("a reservation of other slots than before")
     digest = digest_charges(act)
     refundable = not any(charge.event.hides_iterates for charge in act.charges)
     if run is None:
         zero = zero_spent(len(act.cost.rdp))
-        state = RunState(
+        return RunState(
             run=act.run,
             attempt=act.attempt,
             status=OPEN,
@@ -329,27 +246,22 @@ def _reserve(facts: AccountFacts, known: KnownState, act: ReserveAct, seq: int) 
             first=seq,
             last=seq,
         )
-    else:
-        if act.attempt <= run.attempt:
-            raise ValueError("a reservation of an attempt that is not a later one")
-        if not act.cost.covers(run.drawn):
-            raise ValueError("reserves less than was settled before")
-        reserved = largest(run.counted, act.cost)
-        state = replace(
-            run,
-            attempt=act.attempt,
-            status=OPEN,
-            nonce=act.nonce,
-            charges_digest=digest,
-            refundable=refundable and run.refundable,
-            reserved=reserved,
-            counted=reserved,
-            release=None,
-        )
-    if group is None:
-        return state, None
-    group, own = take_slots(group, state.slots, act.charges, facts.neighbouring)
-    return replace(state, slots=own), group
+    if act.attempt <= run.attempt:
+        raise ValueError("a reservation of an attempt that is not a later one")
+    if not act.cost.covers(run.drawn):
+        raise ValueError("reserves less than was settled before")
+    reserved = largest(run.counted, act.cost)
+    return replace(
+        run,
+        attempt=act.attempt,
+        status=OPEN,
+        nonce=act.nonce,
+        charges_digest=digest,
+        refundable=refundable and run.refundable,
+        reserved=reserved,
+        counted=reserved,
+        release=None,
+    )
 
 
 def digest_charges(act: ReserveAct) -> str:

@@ -37,8 +37,7 @@ def export_statement(books: Books) -> dict[str, Any]:
 
 
 def summarise(state: AccountState) -> dict[str, Any]:
-    """Returns the totals of the entries. `epsilon_so_far` and `odometer` are rounded up; null if infinite. `slots`: the
-    totals of all groups, if the account has a part for them."""
+    """Returns the totals of the entries. `epsilon_so_far` and `odometer` are rounded up; null if infinite."""
     return {
         "count": state.totals.count,
         "head": state.totals.head,
@@ -47,7 +46,6 @@ def summarise(state: AccountState) -> dict[str, Any]:
         "spent": state.spent.to_json(),
         "epsilon_so_far": round_up_finite(state.epsilon),
         "odometer": round_up_finite(state.odometer),
-        **({} if state.facts.slots is None else {"slots": state.totals.groups.to_json()}),
     }
 
 

@@ -15,7 +15,7 @@ import typer
 from dprecipe import durable
 from dprecipe.account.address import FileAddress, parse_address
 from dprecipe.account.check import Recount
-from dprecipe.account.facts import SlotsPart, new_facts
+from dprecipe.account.facts import new_facts
 from dprecipe.account.faults import AccountInvalid
 from dprecipe.account.head import Head, find_rollback, make_head, read_head
 from dprecipe.account.opening import create_account, open_account
@@ -47,8 +47,6 @@ def create(
     ] = "add_or_remove_one",
     max_per_run: Annotated[float | None, typer.Option(help="The largest ε that one run may claim.")] = None,
     name: Annotated[str | None, typer.Option(help="The account's name; by default that of the file.")] = None,
-    slots_epsilon: Annotated[float | None, typer.Option(help="The part of --epsilon for groups of slots.")] = None,
-    slots_delta: Annotated[float | None, typer.Option(help="The part of --delta for groups of slots.")] = None,
 ) -> None:
     """Makes an account, and says what it is.
 
@@ -65,12 +63,7 @@ def create(
         raise UsageFault("the account has no name", "write postgresql://…/DATABASE#NAME, or --name NAME")
     if name is not None and not isinstance(parsed, FileAddress) and parsed.name not in (None, name):
         raise UsageFault(f"the address names account {parsed.name}, and --name {name}", "leave out --name")
-    part = None
-    if slots_epsilon is not None and slots_delta is not None:
-        part = SlotsPart(slots_epsilon, slots_delta)
-    elif slots_epsilon is not None or slots_delta is not None:
-        raise UsageFault("--slots-epsilon and --slots-delta belong together", "give both, or none")
-    facts = new_facts(name or str(own), epsilon, delta, unit, Neighbouring(neighbouring), max_per_run, part)
+    facts = new_facts(name or str(own), epsilon, delta, unit, Neighbouring(neighbouring), max_per_run)
     with closing(create_account(address, facts)) as account:
         write_output([f"created account {facts.name}: {account.place}", *describe_terms(account.state())])
     write_output(
@@ -90,18 +83,6 @@ def describe_terms(state: AccountState) -> list[str]:
     return [
         f"  cap        ε = {facts.epsilon:g} at δ = {facts.delta:g}, of everything that is ever released, together",
         f"  protects   each {unit}: {facts.neighbouring.words.format(unit=unit)}{limit}",
-        *describe_part(state),
-    ]
-
-
-def describe_part(state: AccountState) -> list[str]:
-    """Describes the cap's part for slots and how much of it is reserved; no lines where nothing is for slots."""
-    part, groups = state.facts.slots, state.totals.groups
-    if part is None:
-        return []
-    return [
-        f"  slots      ε = {part.epsilon:g} at δ = {part.delta:g} of the cap; reserved, used or not: ε = "
-        f"{groups.epsilon:g}, δ = {groups.delta:g}"
     ]
 
 

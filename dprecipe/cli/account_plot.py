@@ -24,7 +24,7 @@ def draw_account(state: AccountState, runs: Sequence[RunState]) -> str:
     stride = max(1, math.ceil(len(ordered) / MAX_POINTS))
     shown = [(number, run) for number, run in enumerate(ordered, 1) if number % stride == 0 or number == len(ordered)]
     cap, whole = state.facts.cap, state.facts.epsilon
-    counted = [(number - 0.5, mixture_epsilon(run.after, cap) + run.groups_after) for number, run in shown]
+    counted = [(number - 0.5, mixture_epsilon(run.after, cap)) for number, run in shown]
     read = [(number - 0.5, odometer(run.after, cap)) for number, run in shown]
     highest = max([whole, *(y for _, y in [*counted, *read] if math.isfinite(y))]) * 1.08
     count = max(len(ordered), 1)
@@ -45,7 +45,7 @@ def draw_account(state: AccountState, runs: Sequence[RunState]) -> str:
             parts.append(_text(x_of(tick - 0.5), bottom + 18, f"{tick:g}", SOFT, "middle"))
     thick = max(0.8, 0.7 * WIDTH * stride / count)
     for number, run in shown:
-        alone = mixture_epsilon(run.counted, state.facts.cap_of(None if run.slots is None else run.slots.group))
+        alone = mixture_epsilon(run.counted, cap)
         colour = OPEN_COLOUR if run.status in HOLDING else MARK
         x, y = x_of(number - 0.5) - min(thick, 40) / 2, y_of(alone)
         parts.append(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,21 +12,17 @@ from typing import Annotated
 import typer
 
 from dprecipe.account.account import DataAccount
-from dprecipe.account.groups import GroupState, RunSlots
 from dprecipe.account.opening import open_account
 from dprecipe.account.standing import AccountState, find_cost
-from dprecipe.cli.account import describe_part
 from dprecipe.cli.arguments import Overrides, RecipePath
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import Fault, UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.planning.accounts import check_plan
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.filters.cap import Spent
-from dprecipe.privacy.filters.cost import NotInAccount
 from dprecipe.privacy.filters.filter import admits, count_runs, mixture_epsilon
-from dprecipe.privacy.filters.needed import find_filter_cap, find_slots_epsilon
+from dprecipe.privacy.filters.needed import find_filter_cap
 from dprecipe.privacy.rounding import round_up
 from dprecipe.recipe.point import set_values
 from dprecipe.recipe.read import Loaded, read
@@ -35,8 +30,8 @@ from dprecipe.screen import write_note, write_output
 
 MAX_RUNS = 10_000
 """Largest number of runs that is shown; more are shown as `more than`."""
-COMPARED = 10
-"""Runs whose caps are compared where no number is given."""
+CAPPED = 10
+"""Number of runs whose cap is shown where no number is given."""
 TRIES = 12
 """Plans that are solved to find the largest budget for a number of runs."""
 
@@ -64,73 +59,25 @@ def plan_in_account(
     plan = make_plan(loaded)
     with closing(open_of(plan)) as account:
         check_plan(plan, account.facts)
-        state, groups = account.state(), account.list_groups()
-    if plan.budget.slots is not None:
-        write_output([*describe_state(state), *describe_group(plan, state, groups), *compare_ways(plan, state, runs)])
-        return
+        state = account.state()
     cost = cost_in(plan, state)
     fits = count_runs(state.spent, cost, state.facts.cap, MAX_RUNS)
-    after = mixture_epsilon(state.spent + cost, state.facts.cap) + state.totals.groups.epsilon
+    after = mixture_epsilon(state.spent + cost, state.facts.cap)
     lines = [
         *describe_state(state),
         f"  this run   ε = {plan.guarantee.epsilon:g} at δ = {plan.budget.delta:g} by itself; with it "
         + (f"ε = {after:.4g} would count" if fits else f"ε = {after:.4g}: it does not fit"),
         f"  runs like this that fit, each chosen in view of those before: {_tell_count(fits)}",
     ]
-    write_output([*lines, *_advise(loaded, plan, state, runs), *compare_ways(plan, state, runs)])
+    write_output([*lines, *_advise(loaded, plan, state, runs), describe_needed_cap(plan, state, runs)])
 
 
-def describe_group(plan: Plan, state: AccountState, groups: Sequence[GroupState]) -> list[str]:
-    """Describes what a plan's run takes of its group of slots, as lines.
-
-    Raises:
-        UsageFault: the account has no such group.
-    """
-    group = next((group for group in groups if group.group == plan.budget.slots), None)
-    if group is None:
-        raise UsageFault(
-            f"account {state.facts.name} has no group of slots {plan.budget.slots}",
-            "reserve it: dprecipe account reserve ACCOUNT RECIPE --slots NAME",
-        )
-    fits = count_in_group(group, plan.events, state)
-    return [
-        f"  slots      {group.group}: ε = {group.epsilon:g} at δ = {group.delta:g} for all that is taken of it; "
-        f"{count_events(group.left):,} of {count_events(group.charges):,} are left",
-        f"  this run   ε = {plan.guarantee.epsilon:g} at δ = {plan.budget.delta:g} by itself"
-        + ("" if fits else ": the slots that are left do not dominate it"),
-        f"  runs like this that the group has slots for: {_tell_count(fits)}",
-    ]
-
-
-def count_in_group(group: GroupState, charges: Sequence[Charge], state: AccountState) -> int:
-    """Returns the number of runs of these charges that a group has slots for, up to `MAX_RUNS`."""
-
-    def fits(count: int) -> bool:
-        wanted = [Charge(charge.event, count * charge.count) for charge in charges]
-        return RunSlots(group.group, taken=group.left).cover(wanted, state.facts.neighbouring)
-
-    low, high = 0, 1
-    while high <= MAX_RUNS and fits(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return min(low, MAX_RUNS)
-
-
-def compare_ways(plan: Plan, state: AccountState, runs: int | None) -> list[str]:
-    """Returns the cap that a number of runs like this needs, chosen one by one or fixed beforehand."""
-    count, delta, relation = runs or COMPARED, state.facts.delta, state.facts.neighbouring
-    try:
-        slots = f"{find_slots_epsilon(plan.events, count, delta, relation):g}"
-    except NotInAccount:
-        slots = "unknown: its events can't be slots"
-    one_by_one = find_filter_cap(plan.events, count, delta, relation)
-    needed = f"{round_up(one_by_one, 4):g}" if math.isfinite(one_by_one) else "more than an account can have"
-    return [
-        f"  {count} runs like this at δ = {delta:g} take a cap of ε = {needed} if each is chosen in view of those "
-        f"before; as slots, fixed beforehand: ε = {slots}"
-    ]
+def describe_needed_cap(plan: Plan, state: AccountState, runs: int | None) -> str:
+    """Returns the cap that a number of runs like this needs, as a line."""
+    count, delta = runs or CAPPED, state.facts.delta
+    cap = find_filter_cap(plan.events, count, delta, state.facts.neighbouring)
+    needed = f"{round_up(cap, 4):g}" if math.isfinite(cap) else "more than an account can have"
+    return f"  {count} runs like this at δ = {delta:g} take a cap of ε = {needed}, each chosen in view of those before"
 
 
 def open_of(plan: Plan) -> DataAccount:
@@ -153,7 +100,6 @@ def describe_state(state: AccountState) -> list[str]:
     return [
         f"account {facts.name}",
         f"  counted    ε = {state.epsilon:.4g} of {facts.epsilon:g} at δ = {facts.delta:g}: {totals.runs} runs{opened}",
-        *describe_part(state),
     ]
 
 
@@ -171,16 +117,11 @@ def describe_plan(plan: Plan) -> list[str]:
     except Fault as fault:
         return [f"  account: {fault.message}; {fault.remedy}"]
     check_plan(plan, state.facts)
-    if plan.budget.slots is not None:
-        return [
-            f"  account {state.facts.name}: takes slots of {plan.budget.slots}, which were reserved; ε = "
-            f"{state.epsilon:.4g} of {state.facts.epsilon:g} is counted, groups included"
-        ]
     after = state.spent + cost_in(plan, state)
     note = "" if admits(after, state.facts.cap) else ": it does not fit; see dprecipe account plan"
     return [
         f"  account {state.facts.name}: ε = {state.epsilon:.4g} of {state.facts.epsilon:g} is counted, with this run "
-        f"{mixture_epsilon(after, state.facts.cap) + state.totals.groups.epsilon:.4g}{note}"
+        f"{mixture_epsilon(after, state.facts.cap):.4g}{note}"
     ]
 
 

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from dprecipe.account.books import Books
-from dprecipe.account.groups import GroupState
 from dprecipe.account.opening import open_account
 from dprecipe.account.standing import AccountState
 from dprecipe.account.state import HOLDING, RunState
@@ -23,7 +22,6 @@ from dprecipe.cli.account_plot import draw_account
 from dprecipe.cli.arguments import AccountAddress, TextOrJson
 from dprecipe.faults import UsageFault
 from dprecipe.privacy import gdp
-from dprecipe.privacy.events import count_events
 from dprecipe.privacy.filters.cap import round_up_cost
 from dprecipe.privacy.filters.filter import affordable_share, count_runs, mixture_epsilon
 from dprecipe.privacy.rounding import round_down, round_up_finite
@@ -57,7 +55,6 @@ class RunRow:
             "status": self.state.status,
             "claim": self.claim,
             "counted": self.state.counted.to_json(),
-            "slots": None if self.state.slots is None else self.state.slots.group,
             "epsilon_alone": round_up_finite(self.alone),
             "epsilon_after": round_up_finite(self.after),
             "entries": [self.state.first, self.state.last],
@@ -83,7 +80,6 @@ def show(
     with closing(open_account(address, read_only=True)) as account, account.snapshot() as books:
         state = AccountState(books.facts, books.totals)
         rows = [_read_row(books, run) for run in _list_latest(books)]
-        groups = books.read_groups()
         runs = list(books.read_runs()) if plot is not None else []
     if plot is not None:
         try:
@@ -101,12 +97,11 @@ def show(
                     **summarise(state),
                     "left": left,
                     "latest": latest,
-                    "groups": [_tell_group(group) for group in groups],
                 }
             )
         )
         return
-    write_output([*describe(state, left, groups), "", *tabulate(rows)])
+    write_output([*describe(state, left), "", *tabulate(rows)])
     if plot is not None:
         write_output(["", f"wrote {plot}"])
 
@@ -132,7 +127,7 @@ def find_left(state: AccountState, rows: Sequence[RunRow]) -> dict[str, Any]:
     unit_gaussian = round_up_cost([order / 2 for order in facts.orders], 0.0)
     squared_mu = affordable_share(spent, unit_gaussian, facts.cap)
     epsilon = gdp.epsilon(math.sqrt(squared_mu), facts.delta) if squared_mu > 0 else 0.0
-    latest = next((row for row in rows if not row.state.in_filter.is_nothing), None)
+    latest = next((row for row in rows if not row.state.counted.is_nothing), None)
     fits = None if latest is None else count_runs(spent, latest.state.counted, facts.cap, MAX_COUNTED)
     return {
         "epsilon_of_one_gaussian_run": round_down(epsilon, 4),
@@ -141,36 +136,19 @@ def find_left(state: AccountState, rows: Sequence[RunRow]) -> dict[str, Any]:
     }
 
 
-def _tell_group(group: GroupState) -> dict[str, Any]:
-    return {
-        "group": group.group,
-        "what": group.what,
-        "epsilon": group.epsilon,
-        "delta": group.delta,
-        "events": count_events(group.charges),
-        "left": count_events(group.left),
-    }
-
-
-def describe(state: AccountState, left: dict[str, Any], groups: Sequence[GroupState] = ()) -> list[str]:
+def describe(state: AccountState, left: dict[str, Any]) -> list[str]:
     """Returns an account's terms, what is counted and what is left, as lines."""
     totals = state.totals
     held = f", {totals.opened} of them open: they count in full" if totals.opened else ""
-    apart = ", slots left out" if totals.groups.count else ""
     lines = [
         f"account {state.facts.name}",
         *describe_terms(state),
         f"  counted    ε = {tell(state.epsilon)} (what the cap is held against), by {totals.runs} runs{held}",
-        f"  odometer   ε = {tell(state.odometer)}: the loss of all that was released{apart}, at every moment, with "
+        f"  odometer   ε = {tell(state.odometer)}: the loss of all that was released, at every moment, with "
         "probability 1 - δ; no (ε, δ) claim",
         f"  left       one run of ε = {left['epsilon_of_one_gaussian_run']:g} at δ = {state.facts.delta:g} by itself "
         "(of Gaussian noise)",
     ]
-    for group in groups:
-        lines.append(
-            f"  group      {group.group}: ε = {group.epsilon:g} at δ = {group.delta:g}; {count_events(group.left):,} "
-            f"of {count_events(group.charges):,} slots are left ({make_printable(group.what)})"
-        )
     if left["runs_like_the_latest"] is not None:
         fits = left["runs_like_the_latest"]
         more = f"{MAX_COUNTED} or more" if fits >= MAX_COUNTED else str(fits)
@@ -196,9 +174,7 @@ def _list_cells(row: RunRow) -> tuple[str, ...]:
         row.state.run,
         what if len(what) <= MAX_WORDS else f"{what[: MAX_WORDS - 1]}…",
         str(row.state.attempt),
-        row.state.status
-        + (" *" if row.state.status in HOLDING else "")
-        + ("" if row.state.slots is None else f" ({row.state.slots.group})"),
+        row.state.status + (" *" if row.state.status in HOLDING else ""),
         "" if row.claim is None else f"ε {row.claim['epsilon']:g}",
         f"ε {tell(row.alone)}",
         f"ε {tell(row.after)}",
@@ -219,14 +195,13 @@ def _list_latest(books: Books) -> Iterator[RunState]:
 def _read_row(books: Books, run: RunState) -> RunRow:
     first = json.loads(books.read_line(run.first) or "{}")
     cap = books.facts.cap
-    own = books.facts.cap_of(None if run.slots is None else run.slots.group)
     return RunRow(
         run,
         str(first.get("what", "")),
         str(first.get("time", "")),
         first.get("claim"),
-        mixture_epsilon(run.counted, own),
-        mixture_epsilon(run.after, cap) + run.groups_after,
+        mixture_epsilon(run.counted, cap),
+        mixture_epsilon(run.after, cap),
     )
 
 

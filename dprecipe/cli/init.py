@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -15,9 +14,6 @@ from dprecipe.faults import DataFault, UsageFault
 from dprecipe.language.words import join_with_or
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from dprecipe.screen import write_output
-
-BATCHES = 8
-"""Steps of a pass over a small sample."""
 
 
 def init(
@@ -99,23 +95,14 @@ def init_from(
         raise UsageFault(fault.message, fault.remedy) from None
     source = "npz" if isinstance(sample, Arrays) else sample.source
     declared = Path(os.path.relpath(file, root)).as_posix()
-    data = draft_data(sample, Asked(public, declared, label, unit))
-    _write(path, _fit_batches(make_starter(mechanism, source, make_name(path), data, path.name), data))
+    data, task = draft_data(sample, Asked(public, declared, label, unit))
+    _write(path, make_starter(mechanism, source, make_name(path), data, path.name, task))
     if private:
         kinds = "" if isinstance(sample, Arrays) else f", and the kind of each by its first {PRIVATE_ROWS} rows"
         names = "names and shapes of its arrays" if isinstance(sample, Arrays) else "names of its columns"
         write_output([f"read off the private file: {names}{kinds}; check that these may be published, as a recipe is"])
     first = "" if public else "fill in each FILL_IN, then "
     write_output([f"wrote {path}; next: {first}dprecipe validate {shlex.quote(str(path))}"])
-
-
-def _fit_batches(text: str, data: str) -> str:
-    """Returns the starter with batches that are smaller than a small sample."""
-    size = re.search(r"^  size: (\d+)", data, re.MULTILINE)
-    if size is None:
-        return text
-    largest = max(1, int(size[1]) // BATCHES)
-    return re.sub(r"batch_size: (\d+)", lambda found: f"batch_size: {min(int(found[1]), largest)}", text)
 
 
 def _write(path: Path, text: str) -> None:

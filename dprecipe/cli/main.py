@@ -77,10 +77,6 @@ ACCOUNT = {
         "dprecipe.cli.account:create",
         "Make the account of a data set, once. Its cap is never raised, and it has no refresh.",
     ),
-    "reserve": Command(
-        "dprecipe.cli.account_slots:reserve_group",
-        "Reserve a group of slots: events that are fixed now, and cost less together than runs chosen one by one.",
-    ),
     "show": Command("dprecipe.cli.account_show:show", "Show what is counted, what is left, and the latest runs."),
     "history": Command("dprecipe.cli.account_show:history", "Every run of the account, in order."),
     "export": Command(

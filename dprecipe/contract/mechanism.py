@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dprecipe.contract.commands import Commands
     from dprecipe.contract.plan import Assumption, Length
     from dprecipe.contract.stages import PaidStage
+    from dprecipe.contract.starter import Starter
     from dprecipe.data.schema import Data
     from dprecipe.faults import Finding
     from dprecipe.language.audit import AuditBlock
@@ -271,13 +272,6 @@ class Account(Protocol[B_contra]):
         """Solves the free variable. Raises `PlanRefused` when the budget can't hold the plan."""
 
 
-class Starter(Protocol):
-    """The recipe that `dprecipe init` writes for a mechanism."""
-
-    def starter_text(self, source: str, data: str) -> str:
-        """Returns a valid recipe without its name; `data` is the source's `data` block, as most mechanisms need it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Mechanism:
     """A mechanism as the core knows it: its traits, and the places of its parts.
@@ -350,7 +344,7 @@ class Mechanism:
     @property
     def starter(self) -> Starter | None:
         """Its starter recipes; None where it has none."""
-        return cast(Starter, import_module(f"{self.package}.starter")) if self._has("starter") else None
+        return cast("Starter", import_module(f"{self.package}.starter")) if self._has("starter") else None
 
     @property
     def commands(self) -> Commands | None:

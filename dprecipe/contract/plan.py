@@ -56,8 +56,7 @@ class PlanBudget:
     neighbouring: Neighbouring
     accountant: str
     account: str | None = None
-    slots: str | None = None
-    """The run's account, as the recipe names it, and its group of slots, if the run takes slots."""
+    """The run's account, as the recipe names it."""
 
     held: Callable[[Sequence[Charge]], bool] | None = field(default=None, compare=False, repr=False)
     """Returns True if the run's reservation in that account covers these charges; None if nothing was reserved."""

@@ -69,9 +69,8 @@ def column_values(column: Any, name: str, file: DataFile) -> Values:
 
     stored = types.is_dictionary(column.type)
     kind = column.type.value_type if stored else column.type
-    number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-    text = is_text(kind)
-    if not (number or types.is_decimal(kind) or text or types.is_null(kind)):
+    number, text = _is_number(kind), is_text(kind)
+    if not holds_values(kind):
         raise file.fault(
             f"column {name!r} holds {name_type(kind)}, expected numbers, truth values, dates or text",
             "convert the column, or name another one",
@@ -116,6 +115,17 @@ def _numbers(column: Any) -> Numbers:
     missing = column.is_null().to_numpy(zero_copy_only=False)
     filled = compute.fill_null(column, False if column.type == "bool" else 0)
     return np.ma.MaskedArray(filled.to_numpy(zero_copy_only=False), missing)
+
+
+def holds_values(kind: Any) -> bool:
+    """Returns True for a type whose values `column_values` returns."""
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    is_day = types.is_date(kind) or types.is_timestamp(kind)
+    return is_day or _is_number(kind) or types.is_decimal(kind) or is_text(kind) or bool(types.is_null(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 def is_text(kind: Any) -> bool:

@@ -23,19 +23,29 @@ from dprecipe.data.words import MARKS
 MAX_CATEGORIES = 50
 MAX_MARKS = 3
 """Different texts among numbers that may mean a missing one."""
-MAX_CLASSES = 100
+MAX_CLASSES = 50
+MAX_NUMBERED_CLASSES = 10
+"""Different whole numbers that are taken for classes; more of them are a quantity."""
+ROWS_OF_A_CLASS = 5
+"""Rows for each different number, on average, where numbers are classes."""
+MAX_COUNT = 1000
+"""Whole numbers up to here, zero and mostly small ones among them, are taken for counts."""
+LONG_DIGITS = 10
+"""Whole numbers of this many digits are names, cards or times, and no quantity."""
 FORMATS = (
     "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d",
     "%d.%m.%Y %H:%M", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%Y/%m/%d %H:%M", "%d.%m.%Y %H:%M:%S",
 )  # fmt: skip
 Kind = Literal["numeric", "integer", "boolean", "date", "category", "text", "name", "empty"]
+LEFT_OUT = ("name", "empty")
+"""Kinds of columns that are no features."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A column: its kind (`name`: each field differs; `empty`: none has a value), what may be declared of it, and a
-    remark on it."""
+    """A column: its kind (`name`: it identifies a row; `empty`: nothing in it differs), what may be declared of it, and
+    a remark on it."""
 
     kind: Kind
     declared: dict[str, Any] = field(default_factory=dict)
@@ -52,12 +62,29 @@ def draft_column(texts: Sequence[str]) -> Drafted:
     present = [text for text in texts if not is_missing(text)]
     if not present:
         return Drafted("empty", remark="no field has a value")
+    if len(set(texts)) == 1:
+        return Drafted("empty", remark="each field is the same")
     gaps = len(present) < len(texts)
-    for draft in (_draft_numbers, _draft_truths, _draft_dates):
+    for draft in (_draft_codes, _draft_numbers, _draft_truths, _draft_dates):
         found = draft(present, gaps)
         if found is not None:
             return found
     return _draft_texts(present)
+
+
+def _draft_codes(present: Sequence[str], gaps: bool) -> Drafted | None:
+    """Drafts digits that are no quantity: with leading zeros, long, or each in one row and counting the rows."""
+    if not all(text.isdecimal() and text.isascii() for text in present):
+        return None
+    if any(len(text) > 1 and text.startswith("0") for text in present):
+        found = _draft_texts(present)
+        return Drafted("name" if found.kind == "text" else found.kind, found.declared, "codes with leading zeros")
+    if max(map(len, present)) >= LONG_DIGITS:
+        return Drafted("name", remark="long whole numbers: names, or seconds since 1970? Then declare a date")
+    numbers = list(map(int, present))
+    if len(numbers) > 2 and not gaps and numbers[0] in (0, 1) and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return Drafted("name", remark="numbers of the rows")
+    return None
 
 
 def _draft_numbers(present: Sequence[str], gaps: bool) -> Drafted | None:
@@ -125,22 +152,43 @@ def _draft_texts(present: Sequence[str]) -> Drafted:
 
 
 def draft_label(texts: Sequence[str]) -> dict[str, Any]:
-    """Drafts the declaration of labels from their fields: `classes`, `values`, a `range` or `several`."""
-    present = [text for text in texts if not is_missing(text)]
-    counted, numbers = Counter(present), [parse_number(text) for text in set(present)]
-    known = [number for number in numbers if number is not None]
-    if len(known) == len(numbers) and known:
-        whole = all(number.is_integer() and number >= 0 for number in known)
-        if whole and 1 <= max(known) < MAX_CLASSES and len(counted) > max(known) / 2:
-            return {"classes": int(max(known)) + 1}
-        if len(counted) > 2 or not whole:
-            return {"range": list(round_outward(min(known), max(known)))}
+    """Drafts the declaration of labels from their fields: `classes`, `values`, a `range`, a `count` or `several`.
+
+    It is empty where they are texts of too many kinds, or of one. As its reader does, it takes an empty field alone for
+    a missing label.
+    """
+    present = [text for text in texts if text]
+    distinct = sorted(set(present))
+    numbers = {text: number for text in distinct if (number := parse_number(text)) is not None}
+    if len(numbers) == len(distinct) and _are_quantities(set(numbers.values()), len(present)):
+        return _draft_quantity([numbers[text] for text in present])
+    if [str(number) for number in range(len(distinct))] == distinct and len(distinct) > 1:
+        return {"classes": len(distinct)}
     for separator in (";", "|"):
         names = Counter(name for text in present for part in text.split(separator) if (name := part.strip()))
         if any(separator in text for text in present) and 2 <= len(names) <= MAX_NAMES and min(names.values()) > 1:
             own = {} if separator == ";" else {"separator": separator}
             return {"several": sorted(names), **own, **({} if len(present) == len(texts) else {"empty": "none"})}
-    return {"values": sorted(counted)}
+    if len(distinct) == 2 or (2 < len(distinct) <= MAX_CLASSES and 2 * len(distinct) <= len(present)):
+        return {"values": sorted(distinct, key=lambda text: (numbers.get(text, math.inf), text))}
+    return {}
+
+
+def _are_quantities(values: set[float], rows: int) -> bool:
+    """Returns True for numbers that are to be predicted as such, and no classes."""
+    if len(values) <= 2:
+        return False
+    if not all(value.is_integer() for value in values) or len(values) > MAX_NUMBERED_CLASSES:
+        return True
+    return values != set(range(len(values))) and ROWS_OF_A_CLASS * len(values) > rows
+
+
+def _draft_quantity(values: Sequence[float]) -> dict[str, Any]:
+    high = max(values)
+    counted = min(values) == 0 and 1 < high <= MAX_COUNT and all(value.is_integer() for value in values)
+    if counted and 4 * statistics.mean(values) <= high:
+        return {"count": {"max": round_outward(0, high)[1]}}
+    return {"range": list(round_outward(min(values), high))}
 
 
 def round_outward(low: float, high: float) -> tuple[int | float, int | float]:

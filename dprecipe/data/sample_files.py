@@ -1,22 +1,24 @@
 """The columns of a sample file, as texts: what a draft of a recipe is made from. CSV, JSON lines, Parquet and
-NumPy archives."""
+NumPy archives, through the readers of a run."""
 
 from __future__ import annotations
 
-import csv
-import io
+import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, final
 
 import numpy as np
 
 from dprecipe.data.archive import open_archive
-from dprecipe.data.files import READ_ERRORS, open_file, unreadable_fault
-from dprecipe.data.sources.read_json_lines import MAX_LINE_BYTES, parse_object
-from dprecipe.data.values import text_of
-from dprecipe.data.words import DELIMITERS
+from dprecipe.data.files import READ_ERRORS, DataFile
+from dprecipe.data.problems import Problems
+from dprecipe.data.sources.read_csv import CsvLines, split_rows
+from dprecipe.data.sources.read_json_lines import parse_line, read_lines
+from dprecipe.data.values import parse_number, text_of, texts_of
+from dprecipe.data.words import DELIMITERS, wrong_format_fault
 from dprecipe.faults import DataFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.text.spelling import normalise_texts
@@ -24,23 +26,32 @@ from dprecipe.text.spelling import normalise_texts
 MAX_ROWS = 100_000
 """Rows of a public sample that are looked at; of a private file, `PRIVATE_ROWS`, for kinds alone."""
 PRIVATE_ROWS = 100
+MAX_COUNTED = 5_000_000
+"""Rows of a public sample that are counted."""
 MAX_HEADER = 1 << 20
-QUOTES = 'enclose a field that contains quotes or line breaks in "…", and double the quotes in it'
 SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
+ROW_NUMBERS = "numbers of the rows"
+UNNAMED = "it has no name"
+TWICE = "its name stands twice in the header line"
+NO_VALUES = "its values are no numbers, dates or texts"
+FORMATS = "expected a table (CSV, JSON lines, Parquet) or a NumPy archive"
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: its columns' fields as texts without blanks around them, of `rows` rows; `cut`: the file has more."""
+    """A table: its columns' fields as texts without blanks around them, of all rows or of the first ones (`cut`).
+
+    `rows`: how many the file has; of a private file, and of one with more than `MAX_COUNTED`, those that were read.
+    """
 
     source: Literal["csv", "json_lines", "parquet"]
     columns: dict[str, list[str]]
     rows: int
     cut: bool
     delimiter: str = ","
-    left_out: tuple[str, ...] = ()
-    """Columns that are no numbers, truth values, dates or texts."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Columns that can't be features, each with the reason."""
 
 
 @final
@@ -52,128 +63,146 @@ class Arrays:
     values: dict[str, list[str]]
 
 
-def read_sample(file: Path, max_rows: int = MAX_ROWS) -> Table | Arrays:
+def read_sample(path: Path, max_rows: int = MAX_ROWS) -> Table | Arrays:
     """Returns the columns of a file, of at most `max_rows` rows; of an archive names and shapes alone, where these are
     `PRIVATE_ROWS`.
 
     Raises:
         DataFault: it is not there, damaged, or none of the formats.
     """
-    if file.is_dir():
-        raise DataFault(f"{file}: is a folder", "name one of its files")
-    if not file.is_file():
-        raise DataFault(f"{file}: there is no such file", "check the spelling of the path")
-    with open_file(file) as stream:
-        start = stream.read(4)
+    if path.is_dir():
+        raise DataFault(
+            f"{path}: is a folder",
+            "name one of its files; the recipe may then read all of them, by a pattern such as folder/**/*.parquet",
+        )
+    if not path.is_file():
+        raise DataFault(f"{path}: there is no such file", "check the spelling of the path")
+    file, problems = DataFile.of(path), Problems(private=max_rows <= PRIVATE_ROWS)
+    with file.open() as stream:
+        start = stream.read(16)
     text = start.removeprefix(b"\xef\xbb\xbf")
     if not text:
-        raise DataFault(f"{file.name}: is empty", "name a file with a header line and rows")
-    if start == b"PAR1":
+        raise file.fault("is empty", "name a file with a header line and rows")
+    if start.startswith(b"PAR1"):
         return _read_parquet(file, max_rows)
-    if start == b"PK\x03\x04":
-        return _read_archive(file, max_rows)
-    if start == b"\x93NUM":
-        raise DataFault(f"{file.name}: is a single NumPy array", SAVE)
+    if start.startswith(b"PK\x03\x04") and not _is_workbook(path):
+        return _read_archive(path, max_rows)
+    if start.startswith(b"\x93NUM"):
+        raise file.fault("is a single NumPy array", SAVE)
+    other = wrong_format_fault(file, start, FORMATS.removeprefix("expected "))
+    if other is not None:
+        raise other
     if text.startswith(b"[") and text[1:].lstrip()[:1] in (b"", b"{", b"["):  # and not a column named [a]
-        raise DataFault(f"{file.name}: begins as a JSON array", "write its objects one a line, without [ and ]")
-    if text.startswith(b"{"):
-        return _read_json_lines(file, max_rows)
-    return _read_csv(file, max_rows)
-
-
-def _read_csv(file: Path, max_rows: int) -> Table:
+        raise file.fault("begins as a JSON array", "write its objects one a line, without [ and ]")
     try:
-        with open_file(file) as stream:
-            line = stream.readline(MAX_HEADER).decode("utf-8-sig")
-        delimiter = max(DELIMITERS, key=line.count) if any(map(line.count, DELIMITERS)) else ","
-        with open_file(file) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
-            rows = csv.reader(text, delimiter=delimiter, strict=True)
-            header = normalise_texts(next(rows, []))
-            fields = list(_take_rows(rows, len(header), max_rows + 1, file))
-    except UnicodeDecodeError as error:
-        raise DataFault(f"{file.name}: is not a CSV file in UTF-8", "save it as CSV UTF-8, or as Parquet") from error
-    except csv.Error as error:
-        raise DataFault(f"{file.name}: a row is not well-formed CSV", QUOTES) from error
+        if text.lstrip().startswith(b"{"):
+            return _read_json_lines(file, max_rows, problems)
+        return _read_csv(file, max_rows, problems)
     except READ_ERRORS as error:
-        raise unreadable_fault(file, error) from error
-    if len(set(header)) != len(header) or not all(header):
-        raise DataFault(f"{file.name}: its header line has an empty name, or one twice", "name each column once")
+        raise file.unreadable(error) from error
+
+
+def _is_workbook(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "[Content_Types].xml" in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def _read_csv(file: DataFile, max_rows: int, problems: Problems) -> Table:
+    delimiter = _find_delimiter(file)
+    with file.open() as stream:
+        rows = split_rows(CsvLines(stream, file, problems), delimiter)
+        header = normalise_texts(next(rows, (0, []))[1])
+        fields = [row for _, row in islice(rows, max_rows + 1)]
+        more = _count_rest(rows, max_rows)
+    if not fields:
+        raise file.fault("has a header line and no record", "name a file with rows")
+    if len(header) == 1 and len(header[0].split()) > 1 and len(fields[0][0].split()) == len(header[0].split()):
+        raise file.fault("its fields are separated by blanks", "save it as CSV, with commas between the fields")
+    named = [name for name in header if name]
+    if named and all(parse_number(name) is not None for name in named):
+        raise file.fault(
+            "its first line holds numbers, where the names of the columns should be", "write a header line"
+        )
     cut, fields = len(fields) > max_rows, fields[:max_rows]
-    columns = {name: [row[place].strip() for row in fields] for place, name in enumerate(header)}
-    return Table("csv", columns, len(fields), cut, delimiter)
+    columns: dict[str, list[str]] = {}
+    left_out: dict[str, str] = {}
+    for place, name in enumerate(header):
+        texts = [row[place].strip() for row in fields]
+        if not name:
+            left_out[name] = ROW_NUMBERS if place == 0 and _are_numbered(texts) else UNNAMED
+        elif header.count(name) > 1:
+            left_out[name] = TWICE
+        else:
+            columns[name] = texts
+    return Table("csv", columns, len(fields) + cut + more, cut, delimiter, left_out)
 
 
-def _take_rows(rows: Iterator[list[str]], width: int, count: int, file: Path) -> Iterator[list[str]]:
-    for row in rows:
-        if not row:
-            continue
-        if len(row) != width:
-            raise DataFault(f"{file.name}: a row has another number of fields than the header line", "mend the file")
-        yield row
-        count -= 1
-        if count == 0:
-            return
+def _count_rest(rows: Iterator[object], max_rows: int) -> int:
+    """Returns how many rows follow those that were read; 0 where they are not counted."""
+    if max_rows <= PRIVATE_ROWS:
+        return 0
+    count = sum(1 for _ in islice(rows, MAX_COUNTED))
+    return count if count < MAX_COUNTED else 0
 
 
-def _read_json_lines(file: Path, max_rows: int) -> Table:
-    rows: list[dict[str, Any]] = []
-    try:
-        with open_file(file) as stream:
-            while len(rows) <= max_rows and (line := stream.readline(MAX_LINE_BYTES + 1)):
-                rows.append(parse_object(line if rows else line.removeprefix(b"\xef\xbb\xbf")))
-    except ValueError:
-        raise DataFault(
-            f"{file.name}: is no file of one JSON object a line", "save it so, as CSV, or as Parquet"
-        ) from None
-    except READ_ERRORS as error:
-        raise unreadable_fault(file, error) from error
+def _find_delimiter(file: DataFile) -> str:
+    """Returns the delimiter that the first line with any text has most often, outside of quotes; by default a comma."""
+    with file.open() as stream:
+        line = b""
+        while not line.strip() and (line := stream.readline(MAX_HEADER)):
+            pass
+    plain = "".join(line.decode("utf-8", "replace").split('"')[::2])
+    return max(DELIMITERS, key=plain.count) if any(map(plain.count, DELIMITERS)) else ","
+
+
+def _are_numbered(texts: Sequence[str]) -> bool:
+    """Returns True if a column counts the rows, from 0 or 1 on."""
+    return any(all(text == str(first + row) for row, text in enumerate(texts)) for first in (0, 1))
+
+
+def _read_json_lines(file: DataFile, max_rows: int, problems: Problems) -> Table:
+    with file.open() as stream:
+        lines = islice(read_lines(stream, file, problems), max_rows + 1)
+        rows = [parse_line(line, number, file, problems) for number, line in lines]
+        more = _count_rest(read_lines(stream, file, problems), max_rows)
     cut, rows = len(rows) > max_rows, rows[:max_rows]
     names = list(dict.fromkeys(name for row in rows for name in row))
     nested = [name for name in names if any(isinstance(row.get(name), list | dict) for row in rows)]
-    columns = {name: [text_of(row.get(name)) for row in rows] for name in names if name not in nested}
-    return Table("json_lines", columns, len(rows), cut, left_out=tuple(nested))
+    columns = {name: [text_of(row.get(name)).strip() for row in rows] for name in names if name not in nested}
+    return Table("json_lines", columns, len(rows) + cut + more, cut, left_out=dict.fromkeys(nested, NO_VALUES))
 
 
-def _read_parquet(file: Path, max_rows: int) -> Table:
+def _read_parquet(file: DataFile, max_rows: int) -> Table:
     with importing_libraries("a Parquet file"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-        import pyarrow.types as types
 
-    def is_plain(kind: Any) -> bool:
-        kind = kind.value_type if types.is_dictionary(kind) else kind
-        tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_string)
-        more = (types.is_large_string, types.is_date, types.is_timestamp, types.is_null)
-        return any(test(kind) for test in (*tests, *more))
+        from dprecipe.data.arrow import column_values, holds_values
 
     try:
-        with pq.ParquetFile(file) as table:
+        with pq.ParquetFile(file.path) as table:
             schema = table.schema_arrow
-            names = [one.name for one in schema if is_plain(one.type)]
+            left_out = {one.name: NO_VALUES for one in schema if not holds_values(one.type)}
+            left_out |= {name: ROW_NUMBERS for name in schema.names if name.startswith("__index_level_")}
+            left_out |= {name: TWICE for name in schema.names if schema.names.count(name) > 1}
+            names = [name for name in schema.names if name not in left_out]
             columns: dict[str, list[str]] = {name: [] for name in names}
             rows = 0
             for batch in table.iter_batches(batch_size=min(max_rows, 8192), columns=names):
                 batch = batch.slice(0, max_rows - rows)
                 for name in names:
-                    columns[name] += list(map(text_of, _plain_values(batch.column(name))))
+                    texts = texts_of(column_values(batch.column(name), name, file))
+                    columns[name] += [text.strip() for text in texts]
                 rows += batch.num_rows
                 if rows >= max_rows:
                     break
-            left_out = tuple(one.name for one in schema if one.name not in columns)
-            return Table("parquet", columns, rows, table.metadata.num_rows > rows, left_out=left_out)
+            total = table.metadata.num_rows
+            return Table("parquet", columns, total, total > rows, left_out=left_out)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise unreadable_fault(file, error if isinstance(error, OSError) else ValueError()) from error
-
-
-def _plain_values(column: Any) -> Sequence[Any]:
-    with importing_libraries("a Parquet file"):
-        import pyarrow as pa
-        import pyarrow.types as types
-
-    if types.is_date(column.type) or types.is_timestamp(column.type):
-        column = column.cast(pa.string())
-    values: list[Any] = column.to_pylist()
-    return ["" if value != value else value for value in values]  # NaN is a missing number
+        raise file.unreadable(error if isinstance(error, OSError) else ValueError()) from error
 
 
 def _read_archive(file: Path, max_rows: int) -> Arrays:

@@ -160,7 +160,7 @@ def parse_integer(value: Value) -> int | None:
         return int(value)
     if isinstance(value, str):
         text = value.strip()
-        return int(text) if re.fullmatch(r"[0-9]{1,18}", text, re.ASCII) else None
+        return int(text.partition(".")[0]) if re.fullmatch(r"[0-9]{1,18}(?:\.0{1,6})?", text, re.ASCII) else None
     return int(value) if isinstance(value, float) and value.is_integer() else None
 
 

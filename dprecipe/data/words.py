@@ -90,6 +90,9 @@ def wrong_format_fault(file: DataFile, start: bytes, expected: str, finished: bo
         b"\xff\xfe": ("a text in UTF-16", "convert the file to UTF-8"),
         b"\xfe\xff": ("a text in UTF-16", "convert the file to UTF-8"),
         b"SQLite format 3": ("an SQLite database", "export the table as CSV"),
+        b"BZh": ("compressed by bzip2", "unpack it; gzip would do"),
+        b"\xfd7zXZ": ("compressed by xz", "unpack it; gzip would do"),
+        b"\x28\xb5\x2f\xfd": ("compressed by zstd", "unpack it; gzip would do"),
         b"\x93NUMPY": ("a NumPy array (.npy)", "put it into an archive with numpy.savez, and write `source: npz`"),
     }
     for magic, (kind, remedy) in kinds.items():

@@ -29,7 +29,7 @@ DEFAULT_PHYSICAL_BATCH = 512
 class Budget(SparseBlock):
     """The most that may be spent, and how it is counted."""
 
-    left_out = ("account", "slots")
+    left_out = ("account",)
 
     epsilon: SolvableFloat = Field(description="ε, the cap; `auto` computes it from a fixed noise and length")
     delta: Fraction = Field(ge=MIN_DELTA, description="δ, the chance that ε does not hold; far below 1 / data.size")
@@ -43,10 +43,6 @@ class Budget(SparseBlock):
         None,
         description="the data set's account, which this run is charged to: a file, relative to the recipe, or "
         "postgresql://…, without a password",
-    )
-
-    slots: Annotated[Text, Field(max_length=80)] | None = Field(
-        None, description="the group of slots of that account, which this run takes of; reserved beforehand"
     )
 
 

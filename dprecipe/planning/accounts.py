@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dprecipe.account.facts import AccountFacts
 
 KEY = "budget.account"
-SLOTS = "budget.slots"
 
 
 def check_account(recipe: Recipe) -> Iterator[Finding]:
@@ -32,13 +31,6 @@ def check_account(recipe: Recipe) -> Iterator[Finding]:
     none, and that a paid score reads only people whom the account counts (P230)."""
     name = recipe.budget.account
     if name is None:
-        if recipe.budget.slots is not None:
-            yield Finding(
-                "P207",
-                "slots belong to an account, and this recipe names none",
-                "remove budget.slots; or name the account that has them: budget.account",
-                SLOTS,
-            )
         return
     yield from _check_name(name)
     if recipe.runtime.insecure is not None:
@@ -130,13 +122,6 @@ def check_facts(recipe: Recipe, facts: AccountFacts) -> Iterator[Finding]:
             f"set budget.epsilon below {facts.epsilon:g}; dprecipe account plan shows what is left",
             "budget.epsilon",
         )
-    if budget.slots is not None and facts.slots is None:
-        yield Finding(
-            "P207",
-            f"account {facts.name} has no part for slots; a part is fixed when an account is made",
-            "remove budget.slots: the run is then charged to the account's filter",
-            SLOTS,
-        )
     limit = facts.max_epsilon_per_run
     if limit is not None and budget.epsilon != "auto" and budget.epsilon > limit:
         yield Finding(
@@ -156,17 +141,14 @@ def _makes_unit(recipe: Recipe) -> bool:
 
 
 def check_solved(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
-    """Checks a solved plan: its events have a cost under the account's relation, they can be slots if it takes slots,
-    and a run whose ε is `auto` fits the account's limits."""
+    """Checks a solved plan: its events have a cost under the account's relation, and a run whose ε is `auto` fits the
+    account's limits."""
     from dprecipe.privacy.filters.cost import NotInAccount, cost_of
-    from dprecipe.privacy.filters.slots import SlotGroup
 
     try:
-        cost = cost_of(plan.events, facts.neighbouring, facts.cap_of(plan.budget.slots).orders)
+        cost = cost_of(plan.events, facts.neighbouring, facts.cap.orders)
         if all(map(math.isinf, cost.rdp)):
             raise NotInAccount("its cost is infinite at every order of the account", "Plan more noise.")
-        if plan.budget.slots is not None:
-            SlotGroup(plan.events, facts.neighbouring)
     except NotInAccount as refused:
         yield Finding("P204", f"account {facts.name} can't hold this run: {refused.message}", refused.remedy, KEY)
     limit = facts.epsilon if facts.max_epsilon_per_run is None else facts.max_epsilon_per_run

@@ -67,7 +67,6 @@ def plan(loaded: Loaded) -> Plan:
             relation,
             recipe.budget.accountant,
             recipe.budget.account,
-            recipe.budget.slots,
         ),
         assumptions=(
             *planned.assumptions,

@@ -10,9 +10,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
-from dprecipe.data.sample import Drafted, draft_column, draft_label
+from dprecipe.contract.starter import Task
+from dprecipe.data.sample import LEFT_OUT, Drafted, draft_column, draft_label, is_missing
 from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, Table
 from dprecipe.data.words import Header
 from dprecipe.faults import UsageFault
@@ -20,6 +21,8 @@ from dprecipe.recipe.mismatch import BLANK
 from dprecipe.text.dump import dump_inline
 
 MAX_LISTED = 30
+FEW = 2000
+"""Fewer records than this learn from fewer features."""
 HELD_OUT = 0.2
 SHARE_OF_UNITS = 0.95
 """Share of the units whose records are all used."""
@@ -51,18 +54,22 @@ class Asked:
     unit: str | None
 
 
-def draft_data(sample: Table | Arrays, asked: Asked) -> str:
-    """Returns the text of a `data` block.
+def draft_data(sample: Table | Arrays, asked: Asked) -> tuple[str, Task]:
+    """Returns the text of a `data` block, and what is to be learned of it.
 
     Raises:
-        UsageFault: the label or the unit is not named, or not in the file.
+        UsageFault: the label or the unit is not named, or not in the file; nothing can be learned of that label.
     """
     return _draft_arrays(sample, asked) if isinstance(sample, Arrays) else _draft_table(sample, asked)
 
 
-def _draft_table(table: Table, asked: Asked) -> str:
-    label = _find(asked.label, list(table.columns), asked, "label")
-    unit = None if asked.unit is None else _find(asked.unit, list(table.columns), asked, "unit")
+def _draft_table(table: Table, asked: Asked) -> tuple[str, Task]:
+    names = [name for name in (*table.columns, *table.left_out) if name]
+    label = _find(asked.label, names, asked, "label")
+    unit = None if asked.unit is None else _find(asked.unit, names, asked, "unit")
+    for name in (label, unit):
+        if name in table.left_out:
+            raise UsageFault(f"column {name!r} can't be read: {table.left_out[name]}", "name another column")
     if label == unit:
         raise UsageFault(f"column {label!r} can't be both the label and the unit", "name two columns")
     lines: list[str] = []
@@ -71,23 +78,30 @@ def _draft_table(table: Table, asked: Asked) -> str:
         if name in (label, unit):
             continue
         made = draft_column(texts)
-        if made.kind in ("name", "empty") and asked.public:
-            lines.append(f"      # {dump_inline(name)}: left out, {made.remark}")
+        if made.kind in LEFT_OUT and (asked.public or made.kind == "name"):
+            remark = made.remark if asked.public else "it seems to name the rows"
+            lines.append(f"      # {dump_inline(name)}: left out, {remark}")
             continue
-        kinds[name] = "text" if made.kind in ("name", "empty") else made.kind
+        kinds[name] = "text" if made.kind in LEFT_OUT else made.kind
         lines.append(f"      {dump_inline(name)}: {_write_column(made, asked.public)}")
     if not kinds:
-        raise UsageFault("no column is left for the features", "name a file with more columns")
+        raise UsageFault(
+            "no column is left for the features: " + "; ".join(line.strip(" #") for line in lines or ["there is none"]),
+            "name a file with more columns",
+        )
     lines += [
-        f"      # {dump_inline(name)}: left out, its values are no numbers, dates or texts" for name in table.left_out
+        f"      # {dump_inline(name) if name else 'a column'}: left out, {why}" for name, why in table.left_out.items()
     ]
-    declared = draft_label(table.columns[label]) if asked.public else {"values": BLANK}
+    declared = _draft_label(label, table.columns[label]) if asked.public else {"values": BLANK}
     what = "records" if unit is None else f"units (values of {unit})"
     units = table.columns[unit] if unit is not None else []
-    size: object = len(set(units)) if unit is not None else table.rows
+    size: object = table.rows if unit is None else len(set(units))
+    if not asked.public or (table.cut and (unit is not None or table.rows <= MAX_ROWS + 1)):
+        size = BLANK
+    counted = size if isinstance(size, int) else None
     delimiter = [] if table.delimiter == "," else [f"    delimiter: {dump_inline(table.delimiter)}"]
     sample = "    # the sample; the private file takes its place" if asked.public else ""
-    return "\n".join(
+    text = "\n".join(
         [
             "data:",
             *_remarks(table, asked),
@@ -99,12 +113,30 @@ def _draft_table(table: Table, asked: Asked) -> str:
             *lines,
             f"    label: {dump_inline({'column': label, **declared})}" + ("" if asked.public else LABEL_KINDS),
             *([f"  test: {{split: {{by: unit, share: {HELD_OUT}}}}}"] if unit is not None else []),
-            f"  size: {size if asked.public else BLANK}{SIZE.format(what=what)}",
+            f"  size: {size}{SIZE.format(what=what)}",
             _write_unit(unit, units, asked.public),
-            *_write_steps(kinds),
+            *_write_steps(kinds, counted),
             "",
         ]
     )
+    return text, Task(tuple(declared) if asked.public else (), len(kinds), counted)
+
+
+def _draft_label(name: str, texts: Sequence[str]) -> dict[str, Any]:
+    declared = draft_label(texts)
+    absent = [row for row, text in enumerate(texts, 1) if (is_missing(text) if not declared else text == "")]
+    if absent and "several" not in declared and draft_label([text for text in texts if not is_missing(text)]):
+        raise UsageFault(
+            f"column {name!r} has no label in {len(absent)} of {len(texts)} rows, the first of them row {absent[0]}",
+            "write the file without these rows, or name another column: --label COLUMN",
+        )
+    if not declared:
+        different = len(set(texts) - {""})
+        raise UsageFault(
+            f"column {name!r} holds {different} different texts in {len(texts)} rows: it is no label to learn",
+            "name another column: --label COLUMN",
+        )
+    return declared
 
 
 def _remarks(table: Table, asked: Asked) -> Sequence[str]:
@@ -115,7 +147,7 @@ def _remarks(table: Table, asked: Asked) -> Sequence[str]:
 
 
 def _write_column(made: Drafted, public: bool) -> str:
-    kind = "text" if made.kind in ("name", "empty") else made.kind
+    kind = "text" if made.kind in LEFT_OUT else made.kind
     if public:
         remark = f"    # {made.remark}" if made.remark else ""
         return dump_inline({"kind": kind, **made.declared}) + remark
@@ -137,16 +169,20 @@ def _write_unit(unit: str | None, names: Sequence[str], public: bool) -> str:
     return f"  unit: {dump_inline({'column': unit, 'max_records': most})}    # the first records of each are used"
 
 
-def _write_steps(kinds: Mapping[str, str]) -> list[str]:
+def _write_steps(kinds: Mapping[str, str], size: int | None) -> list[str]:
     hashed = [name for name, kind in kinds.items() if kind == "text"]
+    buckets = 256 if size is None or size >= FEW else 64
     steps = (
         ["    - one_hot: {}            # every category column to indicators"] if "category" in kinds.values() else []
     )
-    steps += [f"    - hash: {dump_inline({'columns': hashed, 'buckets': 256, 'tokens': 'words'})}"] if hashed else []
-    return ["  preprocess:", *steps] if steps else []
+    if hashed:
+        steps.append(f"    - hash: {dump_inline({'columns': hashed, 'buckets': buckets, 'tokens': 'words'})}")
+    else:
+        steps.append("    - scale: {mean: 0.5, std: 0.5}    # from 0 … 1 to -1 … 1: fewer steps reach the optimum")
+    return ["  preprocess:", *steps]
 
 
-def _draft_arrays(arrays: Arrays, asked: Asked) -> str:
+def _draft_arrays(arrays: Arrays, asked: Asked) -> tuple[str, Task]:
     names = list(arrays.shapes)
     label = _find(asked.label, names, asked, "label")
     unit = None if asked.unit is None else _find(asked.unit, names, asked, "unit")
@@ -157,9 +193,9 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> str:
             "save one array of features, (records, …), beside labels and names",
         )
     labels, units = arrays.values.get(label, []), arrays.values.get(unit or "", [])
-    declared = draft_label(labels) if asked.public else {"classes": BLANK}
+    declared = _draft_label(label, labels) if asked.public else {"classes": BLANK}
     if "values" in declared:
-        raise UsageFault(f"array {label!r} holds texts", "save labels as integers from 0, or as numbers")
+        raise UsageFault(f"array {label!r} holds no integers from 0", "save labels as integers from 0, or as numbers")
     train = {
         "source": "npz", "path": asked.path, "features": features[0], "labels": label,
         "shape": list(arrays.shapes[features[0]]), **declared,
@@ -171,7 +207,7 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> str:
         if asked.public
         else [line.format(kinds=" and shapes") for line in PRIVATE]
     )
-    return "\n".join(
+    text = "\n".join(
         [
             "data:",
             *remarks,
@@ -182,6 +218,7 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> str:
             "",
         ]
     )
+    return text, Task(tuple(declared) if asked.public else (), 0, size if isinstance(size, int) else None)
 
 
 def _find(name: str | None, present: Sequence[str], asked: Asked, what: str) -> str:

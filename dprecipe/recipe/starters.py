@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from dprecipe.contract import table
+from dprecipe.contract.starter import Task
 
 HEAD = """\
 # yaml-language-server: $schema=schemas/recipe.schema.json
@@ -88,11 +89,19 @@ STARTERS = {kind: starter for kind, mechanism in table.MECHANISMS.items() if (st
 MECHANISMS = tuple(STARTERS)
 
 
-def make_starter(mechanism: str, source: str, name: str, data: str | None = None, file: str | None = None) -> str:
+def make_starter(
+    mechanism: str,
+    source: str,
+    name: str,
+    data: str | None = None,
+    file: str | None = None,
+    task: Task | None = None,
+) -> str:
     """Returns a recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`. `data`: a block instead of the
-    source's own. `file`: the name of its file, which its first comment repeats; by default that of the recipe.
+    source's own, and its `task`. `file`: the name of its file, which its first comment repeats; by default that of the
+    recipe.
     """
     file = file or f"{name}.yaml"
     shown = shlex.quote(file) if file.isprintable() else "RECIPE"  # a comment is one line
     data = data or DATA[source].replace(" &TRAIN", TABLE.format(source=source, suffix=SUFFIXES.get(source, source)))
-    return HEAD.format(name=name, file=shown) + STARTERS[mechanism].starter_text(source, data)
+    return HEAD.format(name=name, file=shown) + STARTERS[mechanism].starter_text(source, data, task)

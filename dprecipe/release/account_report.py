@@ -28,7 +28,6 @@ def describe_account(account: ChargedAccount | None) -> list[tuple[str, str]]:
             f"{quote_name(account.name)} ({account.id}), which protects each {unit} under {account.neighbouring}",
         ),
         ("cap of all its runs together", f"ε = {account.epsilon!r} at δ = {account.delta!r}"),
-        *_describe_slots(account),
         ("counted against the cap, this run included", f"ε = {_read(account.epsilon_so_far)}"),
         (
             "odometer, ex post",
@@ -37,28 +36,6 @@ def describe_account(account: ChargedAccount | None) -> list[tuple[str, str]]:
         ),
         ("this run", f"{account.run}, settled by entry {account.position:,} ({account.entries})"),
     ]
-
-
-def _describe_slots(account: ChargedAccount) -> list[tuple[str, str]]:
-    if account.slots is None:
-        return []
-    part, own = account.slots, account.slots.run
-    rows = [
-        (
-            "of the cap, for groups of slots",
-            f"ε = {part.epsilon!r} at δ = {part.delta!r}, fixed when the account was made; groups of ε = "
-            f"{part.groups_epsilon!r} are reserved",
-        )
-    ]
-    if own is not None:
-        rows.append(
-            (
-                "slots of this run",
-                f"of the group {own.group}: whatever runs take of it, together they are (ε = {own.epsilon!r}, δ = "
-                f"{own.delta!r})-DP",
-            )
-        )
-    return rows
 
 
 def describe_other_runs(account: ChargedAccount | None) -> str:
@@ -95,9 +72,9 @@ def render_account(account: ChargedAccount | None) -> list[str]:
 
 def list_account_figures(account: ChargedAccount | None) -> list[Figure]:
     """Lists figures of where the account stands, and how far its cap reaches."""
-    if account is None or account.epsilon_so_far is None or account.taken is not None:
+    if account is None or account.epsilon_so_far is None:
         return []
-    label = f"cap ε = {account.filter_cap.epsilon:g}"
+    label = f"cap ε = {account.epsilon:g}"
     return [
         Figure(
             "account",
@@ -105,8 +82,8 @@ def list_account_figures(account: ChargedAccount | None) -> list[Figure]:
             "line is its cap.",
             lambda axes: _draw(axes, account, label),
             frozenset({AXES[0], AXES[1], label}),
-            "A curve of the ε of all runs without slots that begins after this run, and rises with each further one; "
-            f"the cap is {account.filter_cap.epsilon:g}.",
+            "A curve of the ε of all runs that begins after this run, and rises with each further one; "
+            f"the cap is {account.epsilon:g}.",
         )
     ]
 
@@ -114,7 +91,7 @@ def list_account_figures(account: ChargedAccount | None) -> list[Figure]:
 def _draw(axes: Axes, account: ChargedAccount, label: str) -> None:
     from dprecipe.privacy.filters.filter import affordable_share, mixture_epsilon
 
-    cap, counted, after = account.filter_cap, to_spent(account.counted), to_spent(account.after)
+    cap, counted, after = account.cap, to_spent(account.counted), to_spent(account.after)
     last = max(1, min(math.ceil(affordable_share(after, counted, cap)), MAX_RUNS))
     numbers = sorted({round(last * share / POINTS) for share in range(POINTS + 1)})
     points = [(float(n), mixture_epsilon(after + counted.times(n), cap)) for n in numbers]

@@ -11,12 +11,10 @@ from dprecipe.account.canonical import digest_of, to_line
 from dprecipe.account.check import Recount
 from dprecipe.account.entries import SettleAct, parse_entry
 from dprecipe.account.faults import AccountInvalid
-from dprecipe.account.state import RunState
 from dprecipe.account.statement import MAX_BYTES, verify_statement
 from dprecipe.faults import CertificateInvalid, UsageFault
 from dprecipe.privacy.events import charge_from_json, count_by_event
 from dprecipe.release import limits
-from dprecipe.release.account_slots import to_charges
 from dprecipe.release.charged_account import NOTE, ChargedAccount, to_curve
 from dprecipe.release.folder import digest_made
 from dprecipe.release.verify import Verified
@@ -94,28 +92,11 @@ def _compare_statement(verified: Verified, stated: ChargedAccount, path: Path) -
         held = (to_curve(run.reserved), to_curve(run.counted), to_curve(upto.state.spent))
         if held != (stated.reserved, stated.counted, stated.after):
             failures.append("account: not what the statement's entries come to at this place")
-        failures += _compare_slots(stated, upto, run)
         failures += _compare_release(verified, act.release, count.runs[act.run].release)
     if failures:
         raise CertificateInvalid(failures)
     notes = tuple(note for note in verified.notes if note != NOTE)
     return replace(verified, checked=(*verified.checked, CHECKED), notes=notes)
-
-
-def _compare_slots(stated: ChargedAccount, upto: Recount, run: RunState) -> list[str]:
-    part, taken, own = upto.facts.slots, stated.taken, run.slots
-    said = None if stated.slots is None else (stated.slots.epsilon, stated.slots.delta, stated.slots.groups_epsilon)
-    if said != (None if part is None else (part.epsilon, part.delta, upto.totals.groups.epsilon)):
-        return ["account.slots: not what the statement says of its part for slots"]
-    if (taken is None) != (own is None):
-        return ["account.slots.run: not what the statement says of this run"]
-    if taken is None or own is None:
-        return []
-    group = upto.groups[own.group]
-    same = (own.group, group.epsilon, group.delta, own.reserved, own.taken)
-    if (taken.group, taken.epsilon, taken.delta, to_charges(taken.reserved), to_charges(taken.counted)) != same:
-        return ["account.slots.run: not the slots that the statement's entries come to at this place"]
-    return []
 
 
 def _compare_release(verified: Verified, settled: str | None, last: str | None) -> list[str]:

@@ -19,7 +19,6 @@ from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat, Posit
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.rounding import round_up_finite
-from dprecipe.release.account_slots import AccountSlots, TakenSlots, dominate, find_cheap, find_uncovered
 
 if TYPE_CHECKING:
     from dprecipe.privacy.filters.cap import Cap, Spent
@@ -49,41 +48,22 @@ class ChargedAccount(Block):
     position: PositiveInt = Field(description="entries of the account, this run's settlement being the last")
     entries: Digest = Field(description="of that entry, and through it of all before")
     reserved: AccountCost = Field(description="what the account held for this run while it ran")
-    counted: AccountCost = Field(
-        description="what the account counts for this run; where it takes slots, what it would have counted without"
-    )
-    after: AccountCost = Field(
-        description="what all runs of the account that take no slots count, open reservations included"
-    )
+    counted: AccountCost = Field(description="what the account counts for this run")
+    after: AccountCost = Field(description="what all runs of the account count, open reservations included")
     epsilon_so_far: NonNegativeFloat | None = Field(
-        description="of `after`, and of all groups of slots, at the cap's δ: what the account holds against its cap; "
-        "null: infinite"
+        description="of `after`, at the cap's δ: what the account compares with its cap; null: infinite"
     )
     odometer: NonNegativeFloat | None = Field(
-        description="odometer, ex post: with probability 1 - δ, the realised loss of all that is counted, slots left "
-        "out, is at most this, now and at all other times; no (ε, δ) claim; null: infinite"
+        description="odometer, ex post: with probability 1 - δ, the realised loss of all that is counted is at "
+        "most this, now and at all other times; no (ε, δ) claim; null: infinite"
     )
-    slots: AccountSlots | None = Field(None, description="null: no part of the cap is for slots")
 
     @property
-    def filter_cap(self) -> Cap:
-        """The cap of all runs that take no slots. Raises `ValueError`."""
-        from dprecipe.privacy.filters.split import subtract_part
-
-        part = self.slots
-        return subtract_part(self.epsilon, self.delta, *((0.0, 0.0) if part is None else (part.epsilon, part.delta)))
-
-    @property
-    def own_cap(self) -> Cap:
-        """The cap at whose orders the run's own cost is stated: the filter's, or the whole one if it takes slots."""
+    def cap(self) -> Cap:
+        """The account's cap. Raises `ValueError`."""
         from dprecipe.privacy.filters.cap import Cap
 
-        return self.filter_cap if self.taken is None else Cap(self.epsilon, self.delta)
-
-    @property
-    def taken(self) -> TakenSlots | None:
-        """The slots that the run took; None: it is charged to the filter."""
-        return None if self.slots is None else self.slots.run
+        return Cap(self.epsilon, self.delta)
 
 
 NOTE = (
@@ -108,12 +88,11 @@ def to_spent(curve: AccountCost) -> Spent:
     return Spent(tuple(math.inf if value is None else value for value in curve.rdp), curve.delta)
 
 
-def compute_epsilons(after: Spent, cap: Cap, groups_epsilon: float = 0.0) -> tuple[float | None, float | None]:
-    """Computes `epsilon_so_far` and `odometer` of all that an account counts, rounded up; None where infinite. `cap`:
-    the filter's; `groups_epsilon`: of all groups of slots."""
+def compute_epsilons(after: Spent, cap: Cap) -> tuple[float | None, float | None]:
+    """Computes `epsilon_so_far` and `odometer` of all that an account counts, rounded up; None where infinite."""
     from dprecipe.privacy.filters.filter import mixture_epsilon, odometer
 
-    return round_up_finite(mixture_epsilon(after, cap) + groups_epsilon), round_up_finite(odometer(after, cap))
+    return round_up_finite(mixture_epsilon(after, cap)), round_up_finite(odometer(after, cap))
 
 
 def find_contradictions(stated: ChargedAccount | None, plan: Plan) -> list[str]:
@@ -125,8 +104,6 @@ def find_contradictions(stated: ChargedAccount | None, plan: Plan) -> list[str]:
     from dprecipe.privacy.filters.cost import NotInAccount, check_relation
 
     problems = []
-    if (None if stated.taken is None else stated.taken.group) != plan.budget.slots:
-        problems.append("account.slots.run: expected exactly for recipes that take slots, of the group that they name")
     if stated.unit != plan.data.unit_name:
         problems.append("account.unit: not the recipe's; an account protects one unit")
     try:
@@ -143,12 +120,10 @@ def check_costs(stated: ChargedAccount | None, charges: Sequence[Charge]) -> lis
 
     if stated is None:
         return []
-    part, taken, relation = stated.slots, stated.taken, Neighbouring(stated.neighbouring)
-    groups_epsilon = 0.0 if part is None else part.groups_epsilon
     try:
-        cap = stated.filter_cap
+        cap = stated.cap
         reserved, counted, after = map(to_spent, (stated.reserved, stated.counted, stated.after))
-        cost = cost_of(charges, relation, stated.own_cap.orders)
+        cost = cost_of(charges, Neighbouring(stated.neighbouring), cap.orders)
         if {len(curve.rdp) for curve in (reserved, counted, after)} != {len(cap.orders)}:
             return [f"account: expected costs at the {len(cap.orders)} orders of the cap"]
         problems = []
@@ -156,17 +131,11 @@ def check_costs(stated: ChargedAccount | None, charges: Sequence[Charge]) -> lis
             problems.append("account.counted: less than what the run's events cost")
         if not reserved.covers(counted):
             problems.append("account.reserved: less than what was counted")
-        if taken is not None:
-            problems += [*find_uncovered(taken, charges, relation), *find_cheap(taken, relation)]
-        elif not after.covers(counted):
+        if not after.covers(counted):
             problems.append("account.after: less than what this run alone counts")
-        if part is not None and groups_epsilon > part.epsilon:
-            problems.append("account.slots.groups_epsilon: more than the part of the cap for slots")
-        if part is not None and taken is not None and (taken.epsilon > groups_epsilon or taken.delta > part.delta):
-            problems.append("account.slots.run: a group that is more than all groups together")
         if not admits(after, cap):
             problems.append("account.after: more than the account's cap holds")
-        both = zip(("epsilon_so_far", "odometer"), compute_epsilons(after, cap, groups_epsilon), strict=True)
+        both = zip(("epsilon_so_far", "odometer"), compute_epsilons(after, cap), strict=True)
         for name, expected in both:
             value = getattr(stated, name)
             if value is not None and (expected is None or value < expected * (1 - 1e-9)):
@@ -184,10 +153,8 @@ def stopped_it(stated: ChargedAccount | None, charges: Sequence[Charge]) -> bool
 
     if stated is None:
         return False
-    relation, taken = Neighbouring(stated.neighbouring), stated.taken
     try:
-        if taken is not None and not dominate(taken.reserved, charges, relation):
-            return True
-        return not to_spent(stated.reserved).covers(cost_of(charges, relation, stated.own_cap.orders))
+        cost = cost_of(charges, Neighbouring(stated.neighbouring), stated.cap.orders)
+        return not to_spent(stated.reserved).covers(cost)
     except (ValueError, ArithmeticError):
         return False  # `check_costs` reports this

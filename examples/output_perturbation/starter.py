@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dprecipe.contract.starter import Task
 
-def starter_text(source: str, data: str) -> str:
+
+def starter_text(source: str, data: str, task: Task | None = None) -> str:
     """All of a recipe but its name; to `data`, the source's block, it adds a bound on the features."""
     data = data.replace("# or {column: user_id, max_records: 8}: all records of a user", "# who is protected")
     if "clip_features" not in data:

@@ -6,20 +6,22 @@ import json
 from pathlib import Path
 
 from dprecipe.account.canonical import digest_of
-from dprecipe.account.entries import AccountEntry, BindAct, SlotsAct
-from dprecipe.account.facts import SlotsPart, new_facts
+from dprecipe.account.entries import AccountEntry, BindAct, ReserveAct
+from dprecipe.account.facts import new_facts
 from dprecipe.account.statement import STATEMENT_SCHEMA
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.noisy_sums import PoissonGaussian
+from dprecipe.privacy.filters.cap import Spent
+from dprecipe.privacy.noisy_sums import FixedSizeGaussian
 
 
 def write_costly_statement(path: Path) -> None:
-    """A chain whose group of slots takes minutes to recompute."""
-    facts = new_facts("a", 2.0, 1e-5, "record", Neighbouring.ADD_OR_REMOVE_ONE, None, SlotsPart(1.0, 1e-6))
-    charges = tuple(Charge(PoissonGaussian(0.01 + 1e-6 * n, 1.0 + 1e-5 * n), 1000) for n in range(400))
+    """A chain with a reservation whose cost takes many seconds to recompute."""
+    facts = new_facts("a", 2.0, 1e-5, "record", Neighbouring.REPLACE_ONE)
+    charges = tuple(Charge(FixedSizeGaussian(1000 + n, 10, 1.0 + 1e-5 * n), 1) for n in range(400))
+    cost = Spent((0.5,) * len(facts.orders))
     head, entries = facts.digest, []
-    for number, act in enumerate((BindAct("0" * 64), SlotsAct("g", "x", charges, 0.9, 1e-7))):
+    for number, act in enumerate((BindAct("0" * 64), ReserveAct("a", 1, "x", "n", charges, cost, None))):
         line = AccountEntry(number, head, facts.created, act).to_line()
         head = digest_of(line)
         entries.append(json.loads(line))

@@ -15,19 +15,18 @@ from pathlib import Path
 import pytest
 
 from dprecipe.account.account import DataAccount
-from dprecipe.account.facts import SlotsPart, new_facts
+from dprecipe.account.facts import new_facts
 from dprecipe.account.faults import AccountUnavailable
 from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.standing import find_cost
 from dprecipe.account.state import OPEN, SETTLED, VOID, largest
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, count_events
+from dprecipe.privacy.events import Charge
 from dprecipe.privacy.filters.cap import Spent
 from dprecipe.privacy.noisy_sums import Gaussian
 
 EVENT = Gaussian(2000.0)
 PLANNED = 10
-GROUP, SLOTS = "all", 100_000
 MIN_DONE = 2
 """Runs that every client ends, at least, after the last kill."""
 
@@ -61,11 +60,6 @@ def read_stories(path: Path) -> dict[str, Story]:
             case "ended":
                 story.ended = True
     return stories
-
-
-def name_slots(run: str) -> str | None:
-    """Every other run takes slots."""
-    return GROUP if int(run.split("-")[1]) % 2 else None
 
 
 def be_client(address: str, log: Path, name: str, stop: Path, seed: int) -> None:
@@ -103,8 +97,7 @@ def be_client(address: str, log: Path, name: str, stop: Path, seed: int) -> None
                 attempt, planned = attempt + 1, planned + luck.randrange(3)
             say("ask", run, attempt, planned)
             charges = (Charge(EVENT, planned),)
-            slots = name_slots(run)
-            insist(partial(account.reserve, run, attempt, charges, "x", nonce=f"n{attempt}", slots=slots))
+            insist(partial(account.reserve, run, attempt, charges, "x", nonce=f"n{attempt}"))
             say("reserved", run, attempt, planned)
             word, events = ("settle", luck.randrange(1, PLANNED + 1)) if luck.random() < 0.9 else ("void", 0)
             say(word, run, attempt, events)
@@ -157,8 +150,8 @@ def harass(address: str, folder: Path, clients: int, kills: int, pause: float, s
 def check(account: DataAccount, folder: Path) -> int:
     """Every run is in the account as its clients' own words allow, and nothing else is; gives the number of runs."""
 
-    def cost(events: int, run: str) -> Spent:
-        return find_cost((Charge(EVENT, events),), account.facts.neighbouring, account.facts.cap_of(name_slots(run)))
+    def cost(events: int) -> Spent:
+        return find_cost((Charge(EVENT, events),), account.facts.neighbouring, account.facts.cap)
 
     count = account.verify()
     stories = {run: story for log in folder.glob("*.log") for run, story in read_stories(log).items()}
@@ -172,28 +165,22 @@ def check(account: DataAccount, folder: Path) -> int:
             continue
         if story.ended:
             assert story.ending is not None
-            expected = (
-                (SETTLED, cost(story.ending[1], run)) if story.ending[0] == "settle" else (VOID, Spent((0.0,) * 9))
-            )
+            expected = (SETTLED, cost(story.ending[1])) if story.ending[0] == "settle" else (VOID, Spent((0.0,) * 9))
             assert (state.status, state.counted) == expected, run
         elif story.ending is None:
-            confirmed = cost(0, run)
+            confirmed = cost(0)
             for _, events in story.reserved:
-                confirmed = largest(confirmed, cost(events, run))
+                confirmed = largest(confirmed, cost(events))
             assert state.status == OPEN
             assert state.counted.covers(confirmed)
-    held = [state.slots.taken for state in count.runs.values() if state.slots is not None]
-    assert len(held) > 1
-    assert sum(map(count_events, held)) + count_events(count.groups[GROUP].left) == SLOTS
     return len(count.runs)
 
 
 @pytest.fixture
 def in_a_file(tmp_path: Path) -> str:
-    facts = new_facts("crash", 50.0, 1e-6, "record", Neighbouring.ADD_OR_REMOVE_ONE, slots=SlotsPart(10.0, 1e-7))
+    facts = new_facts("crash", 50.0, 1e-6, "record", Neighbouring.ADD_OR_REMOVE_ONE)
     account = create_account(tmp_path / "crash.db", facts)
     account.bind(b"x" * 32)
-    account.reserve_slots(GROUP, [Charge(EVENT, SLOTS)], 1e-7, "x")
     find_cost((Charge(EVENT, PLANNED),), facts.neighbouring, facts.cap)  # loads what clients need, before they fork
     account.close()
     return str(tmp_path / "crash.db")
@@ -201,10 +188,9 @@ def in_a_file(tmp_path: Path) -> str:
 
 @pytest.fixture
 def in_a_database(database: str) -> str:
-    facts = new_facts("crash", 50.0, 1e-6, "record", Neighbouring.ADD_OR_REMOVE_ONE, slots=SlotsPart(10.0, 1e-7))
+    facts = new_facts("crash", 50.0, 1e-6, "record", Neighbouring.ADD_OR_REMOVE_ONE)
     account = create_account(database, facts)
     account.bind(b"x" * 32)
-    account.reserve_slots(GROUP, [Charge(EVENT, SLOTS)], 1e-7, "x")
     find_cost((Charge(EVENT, PLANNED),), facts.neighbouring, facts.cap)
     account.close()
     return database

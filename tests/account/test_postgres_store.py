@@ -12,7 +12,7 @@ import pytest
 from dprecipe.account import books
 from dprecipe.account.account import DataAccount
 from dprecipe.account.entries import BindAct
-from dprecipe.account.facts import SlotsPart, new_facts
+from dprecipe.account.facts import new_facts
 from dprecipe.account.faults import AccountInvalid, AccountRefused, AccountUnavailable
 from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.postgres_store import PostgresStore
@@ -64,24 +64,6 @@ def test_the_same_rules_as_in_a_file(make: Callable[..., DataAccount]) -> None:
     assert account.verify().totals.count == 5
     with account.snapshot() as rows:
         verify_statement(json.loads(json.dumps(export_statement(rows))))
-
-
-def test_slots_in_a_database(database: str) -> None:
-    part = SlotsPart(1.5, 9e-6)
-    account = create_account(database, new_facts("a", 2.0, 1e-5, "u", Neighbouring.ADD_OR_REMOVE_ONE, slots=part))
-    account.bind(DATA)
-    group = account.reserve_slots("year", CHARGES, 9e-6, "x")
-    assert account.reserve_slots("year", CHARGES, 9e-6, "x") == group
-    first = account.reserve("a", 1, CHARGES, "x", nonce="n", slots="year")
-    assert account.reserve("a", 1, CHARGES, "x", nonce="n", slots="year") == first
-    with pytest.raises(AccountRefused, match="has no slots for this run"):
-        account.reserve("b", 1, LESS, "x", slots="year")
-    account.settle("a", 1, LESS, final=True)
-    account.reserve("b", 1, LESS, "x", slots="year")
-    assert account.verify().totals == account.state().totals
-    run_sql(database, "UPDATE dprecipe_slots SET state = replace(state, %s, %s)", '"count":2', '"count":3')
-    with pytest.raises(AccountInvalid, match="rows of groups of slots"):
-        account.verify()
 
 
 def test_several_accounts_of_one_database(make: Callable[..., DataAccount], database: str) -> None:
@@ -224,7 +206,7 @@ def test_tables_of_other_versions(
             open_account(database, read_only=True)
         assert open_account(database).state() == before
         assert run_sql(database, "SELECT note FROM dprecipe_runs") == [(None,)]
-    with pytest.raises(AccountUnavailable, match="is of version 3, and this program knows versions up to 2"):
+    with pytest.raises(AccountUnavailable, match="is of version 2, and this program knows versions up to 1"):
         open_account(database)
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from dprecipe.account.canonical import tell_time
-from dprecipe.account.entries import AccountEntry, Act, BindAct, ReserveAct, SettleAct, SlotsAct, VoidAct
+from dprecipe.account.entries import AccountEntry, Act, BindAct, ReserveAct, SettleAct, VoidAct
 from dprecipe.account.facts import AccountFacts
-from dprecipe.account.state import KnownState, RunState, Totals, follow, name_group, read_run, read_totals
+from dprecipe.account.state import KnownState, RunState, Totals, follow, read_run, read_totals
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.filters.cap import Spent
 from dprecipe.privacy.noisy_sums import Gaussian
@@ -29,17 +29,14 @@ def settle(attempt: int = 1, cost: Spent = HALF, final: bool = True) -> SettleAc
 
 
 def play(facts: AccountFacts, acts: Sequence[Act]) -> tuple[Totals, dict[str, RunState]]:
-    known, runs, groups = KnownState(Totals.start(facts)), {}, {}
+    known, runs = KnownState(Totals.start(facts)), {}
     for act in acts:
         totals = known.totals
         entry = AccountEntry(totals.count, totals.head, tell_time(), act)
-        before = None if isinstance(act, BindAct | SlotsAct) else runs.get(act.run)
-        known = KnownState(totals, before, groups.get(name_group(act, before)))
-        known = follow(facts, known, entry, entry.to_line())
+        before = None if isinstance(act, BindAct) else runs.get(act.run)
+        known = follow(KnownState(totals, before), entry, entry.to_line())
         if known.run is not None:
             runs[known.run.run] = known.run
-        if known.group is not None:
-            groups[known.group.group] = known.group
     return known.totals, runs
 
 
@@ -105,7 +102,7 @@ def test_binding_again_is_allowed_while_nothing_counts(facts: AccountFacts) -> N
 def test_the_chain_is_of_numbers_and_digests(facts: AccountFacts) -> None:
     totals, _ = play(facts, [BIND])
     good = AccountEntry(1, totals.head, tell_time(), reserve())
-    follow(facts, KnownState(totals), good, good.to_line())
+    follow(KnownState(totals), good, good.to_line())
     for bad in (replace(good, seq=0), replace(good, seq=2), replace(good, prev=facts.digest)):
         with pytest.raises(ValueError, match="the chain is broken"):
-            follow(facts, KnownState(totals), bad, bad.to_line())
+            follow(KnownState(totals), bad, bad.to_line())

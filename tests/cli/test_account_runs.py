@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import closing
 from pathlib import Path
@@ -35,6 +34,16 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
+def test_plan_tells_the_cap_that_ten_runs_need(recipe: Path) -> None:
+    told = CliRunner().invoke(app, ["account", "plan", str(recipe)])
+    assert told.exit_code == 0, told.output
+    needed = re.search(
+        r"10 runs like this at δ = 0\.0001 take a cap of ε = ([0-9.]+), each chosen in view", told.output
+    )
+    assert needed is not None
+    assert float(needed[1]) == pytest.approx(5.182, abs=0.01)
+
+
 @pytest.mark.slow
 def test_plan_tells_what_is_left_and_what_would_fit(recipe: Path) -> None:
     told = CliRunner().invoke(app, ["account", "plan", str(recipe), "--runs", "12"])
@@ -45,6 +54,7 @@ def test_plan_tells_what_is_left_and_what_would_fit(recipe: Path) -> None:
     fits = re.search(r"that fit, .*: (\d+)\n", told.output)
     assert fits is not None
     assert 1 <= int(fits[1]) < 12
+    assert "12 runs like this at δ = 0.0001 take a cap of ε = " in told.output
     solved = plan(read(recipe, [f"budget.epsilon={found[1]}"]))
     with closing(open_account(recipe.with_name("digits.db"))) as account:
         account.bind(b"data")
@@ -53,75 +63,6 @@ def test_plan_tells_what_is_left_and_what_would_fit(recipe: Path) -> None:
     full = CliRunner().invoke(app, ["account", "plan", str(recipe)])
     assert "it does not fit" in full.output
     assert "12 of them open" in full.output
-
-
-def test_slots_are_reserved_and_compared(recipe: Path) -> None:
-    """From the commands alone: a cap with a part for slots, a group of three runs, and what is left of it."""
-    place = str(recipe.with_name("slots.db"))
-    part = ("--slots-epsilon", "7.9", "--slots-delta", "9e-5")
-    told = invoke("create", place, "--epsilon", "8", "--delta", "1e-4", "--unit", "record", *part)
-    assert "slots      ε = 7.9 at δ = 9e-05 of the cap" in told
-    told = invoke("reserve", place, str(recipe), "--times", "3", "--slots", "year", "--delta", "8e-5")
-    assert "reserved the slots year: 3 × small" in told
-    assert "for 90 events" in told
-    assert "δ = 1e-05 for further groups" in told
-    again = invoke("reserve", place, str(recipe), "--times", "3", "--slots", "year", "--delta", "8e-5")
-    assert "together" in again
-    told = invoke("reserve", place, "--gaussian", "0.5", "--slots", "votes")
-    assert "together   ε = 0.5 at δ = 1e-05" in told
-    taking = ("--set", "budget.account=slots.db", "--set", "budget.slots=year")
-    told = invoke("plan", str(recipe), *taking)
-    assert "runs like this that the group has slots for: 3\n" in told
-    found = re.search(r"10 runs like this .* cap of ε = ([0-9.]+) .* ε = ([0-9.]+)\n", told)
-    assert found is not None
-    assert 0.8 < float(found[2]) / float(found[1]) < 0.95
-    assert "takes slots of year" in CliRunner().invoke(app, ["plan", str(recipe), *taking]).output
-    shown = invoke("show", place)
-    assert "90 of 90 slots are left" in shown
-    assert "group      votes" in shown
-    assert "slots" in json.loads(invoke("show", place, "--format", "json"))
-
-
-def test_what_reserve_refuses(recipe: Path) -> None:
-    place = str(recipe.with_name("slots.db"))
-    part = ("--slots-epsilon", "3", "--slots-delta", "9e-5")
-    invoke("create", place, "--epsilon", "8", "--delta", "1e-4", "--unit", "record", *part)
-    for wrong in ((), (str(recipe), "--gaussian", "1"), ("--gaussian", "-1"), ("--gaussian", "1", "--times", "2")):
-        told = CliRunner().invoke(app, ["account", "reserve", place, *wrong, "--slots", "a"])
-        assert told.exit_code == 2, told.output
-    told = CliRunner().invoke(app, ["account", "reserve", place, str(recipe), "--slots", "a", "--times", "9"])
-    assert told.exit_code == 3
-    assert "this group does not fit" in told.output
-    told = CliRunner().invoke(
-        app, ["account", "plan", str(recipe), "--set", "budget.account=slots.db", "--set", "budget.slots=none"]
-    )
-    assert told.exit_code == 2
-    assert "no group of slots none" in told.output
-    other = recipe.with_name("other.yaml")
-    other.write_text(recipe.read_text("utf-8").replace("epsilon: 2.0", "epsilon: 2.0, neighbouring: zero_out_one"))
-    told = CliRunner().invoke(app, ["account", "reserve", place, str(other), "--slots", "a"])
-    assert "P201" in told.output
-    half = [
-        "account",
-        "create",
-        place + "x",
-        "--epsilon",
-        "8",
-        "--delta",
-        "1e-4",
-        "--unit",
-        "u",
-        "--slots-epsilon",
-        "3",
-    ]
-    assert "belong together" in CliRunner().invoke(app, half).output
-
-
-def invoke(*arguments: str) -> str:
-    """What a command of accounts says."""
-    told = CliRunner().invoke(app, ["account", *arguments])
-    assert told.exit_code == 0, told.output
-    return told.output
 
 
 def test_what_names_no_account_is_told_so(recipe: Path, tmp_path: Path) -> None:

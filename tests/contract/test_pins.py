@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = ("3.11", "3.12", "3.13")
-EXTRAS = ("train", "ray", "keep", "hub", "dev")
+EXTRAS = ("train", "ray", "keep", "hub", "docs", "dev")
 
 
 def read_requirements(name: str) -> list[Requirement]:

@@ -56,14 +56,14 @@ class CountingLines:
     """How many lines of a table were read."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count, real = 0, read_csv._Lines.__iter__
+        self.count, real = 0, read_csv.CsvLines.__iter__
 
         def counting(lines: Any) -> Iterator[str]:
             for line in real(lines):
                 self.count += 1
                 yield line
 
-        monkeypatch.setattr(read_csv._Lines, "__iter__", counting)
+        monkeypatch.setattr(read_csv.CsvLines, "__iter__", counting)
 
 
 def test_of_a_table_with_millions_of_rows_size_and_one_more_are_read(

@@ -70,7 +70,20 @@ def test_dates_that_fit_two_formats_are_remarked() -> None:
     [
         (["0", "1", "1", ""], {"classes": 2}),
         (["0", "2", "1"], {"classes": 3}),
-        (["1", "2", "1"], {"classes": 3}),
+        (["1", "2", "1"], {"values": ["1", "2"]}),
+        (["3", "1", "2"] * 20, {"values": ["1", "2", "3"]}),
+        (["-1", "1", "1"], {"values": ["-1", "1"]}),
+        (["0.0", "1.0", "1.0"], {"values": ["0.0", "1.0"]}),
+        (["EU", "NA", "EU"], {"values": ["EU", "NA"]}),
+        (["True", "False"], {"values": ["False", "True"]}),
+        (["10", "9", "8"] * 9, {"values": ["8", "9", "10"]}),
+        ([str(age) for age in range(17, 91)], {"range": [0, 90]}),
+        (
+            [str(n % 7 * (n % 5 == 0) + n % 2) for n in range(30)] + ["40"] + list("123456789") * 9,
+            {"count": {"max": 40}},
+        ),
+        (["red"] * 4, {}),
+        (["one", "of", "many", "notes"], {}),
         (["no", "yes"], {"values": ["no", "yes"]}),
         (["1.5", "2.25", "9"], {"range": [0, 9]}),
         (["120", "4000", "777"], {"range": [0, 4000]}),
@@ -85,4 +98,4 @@ def test_fields_of_several_names_are_drafted_as_such() -> None:
     assert draft_label(fields) == {"several": ["cough", "fever", "rash"], "empty": "none"}
     assert draft_label(["a|b", "b", "a"]) == {"several": ["a", "b"], "separator": "|"}
     assert draft_label(["a;b;", "b;", "a;"]) == {"several": ["a", "b"]}  # a separator at the end divides nothing
-    assert draft_label(["a;b", "a", "c"]) == {"values": ["a", "a;b", "c"]}  # a name that is there once
+    assert draft_label(["a;b", "a", "c"] * 2 + ["d"]) == {"values": ["a", "a;b", "c", "d"]}  # d is there once

@@ -92,8 +92,6 @@ GROUPS: tuple[tuple[Case, ...], ...] = (
     ),
     (
         Case("account create new.db --epsilon 8 --delta 1e-6 --unit patient_id", says="created account new"),
-        Case("account create slots.db --epsilon 30 --delta 1e-3 --unit record --slots-epsilon 20 --slots-delta 5e-4"),
-        Case("account reserve slots.db charged.yaml --slots group", says="group"),
         Case("account show digits.db --plot account.svg", says="account digits"),
         Case("account history digits.db", says="account digits"),
         Case("account plan charged.yaml", says="account digits"),

@@ -421,8 +421,6 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p226-many": ("audit.canaries=71",),
     "p226-few-units": ("audit.canaries=null",),
     "r321-scheme": ("budget.account=records.db", "budget.account=postgresql://db.example/accounts"),
-    "p207-no-account": ("budget.slots=null",),
-    "p207-no-part": ("budget.slots=null",),
     "p230-paid-score": ("data.test.path=people.csv", "data.test={split: {by: age, share: 0.1}}", "budget.account=null"),
     "r321-variable": ("budget.account=records.db",),
     "r322-missing": ("budget.account=records.db",),

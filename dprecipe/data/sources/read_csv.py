@@ -94,15 +94,15 @@ def read_rows(
 
 def _read_file(file: DataFile, rows: RowSelection, delimiter: str, problems: Problems) -> None:
     with file.open() as stream:
-        lines = _Lines(stream, file, problems)
-        header = next(_rows(lines, delimiter), None)
+        lines = CsvLines(stream, file, problems)
+        header = next(split_rows(lines, delimiter), None)
         positions = _positions(header, rows.sink.names, delimiter, file, problems.finished)
         width = 0 if header is None else len(header[1])
         _add_blocks(rows, lines, delimiter, width, positions)
         _add_rows(rows, lines, delimiter, width, positions)
 
 
-def _add_blocks(rows: RowSelection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
+def _add_blocks(rows: RowSelection, lines: CsvLines, delimiter: str, width: int, positions: dict[str, int]) -> None:
     """Adds blocks of plain lines, as long as they come, and pyarrow is there to split them."""
     can_split = is_installed("pyarrow")
     splitter = BlockSplitter(delimiter, width, positions, rows.sink.numeric)
@@ -120,10 +120,10 @@ def _add_blocks(rows: RowSelection, lines: _Lines, delimiter: str, width: int, p
             rows.sink.add(columns, part.stop - part.start, partial(_line_after, lines.file, first + part.start))
 
 
-def _add_rows(rows: RowSelection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
+def _add_rows(rows: RowSelection, lines: CsvLines, delimiter: str, width: int, positions: dict[str, int]) -> None:
     """Adds rows one by one."""
     chunk: list[Row] = []
-    for row in _rows(lines, delimiter, width):
+    for row in split_rows(lines, delimiter, width):
         if rows.ended:
             break
         part = rows.count(1)
@@ -146,13 +146,15 @@ def _collect(sink: RowSink, chunk: list[Row], positions: dict[str, int], file: D
 
 
 @final
-class _Lines:
+class CsvLines:
     """The lines of a file as text; `row` counts the bytes of the current row, `since` those of the chunk."""
 
     def __init__(self, stream: BinaryIO, file: DataFile, problems: Problems) -> None:
         self._stream, self.file, self._problems = stream, file, problems
         self._back = io.BytesIO()
         self.number = self.row = self.since = 0
+        self.has_bare_returns = False
+        """True if the current line holds a carriage return that no line feed follows."""
 
     @property
     def finished(self) -> bool:
@@ -179,6 +181,7 @@ class _Lines:
             self.number += 1
             self.row += len(line)
             self.since += len(line)
+            self.has_bare_returns = b"\r" in line.rstrip(b"\r\n")
             if len(line) > MAX_LINE_BYTES or self.row > MAX_ROW_BYTES:
                 limit = f"{MAX_LINE_BYTES:,} bytes" if len(line) > MAX_LINE_BYTES else f"{MAX_ROW_BYTES:,} bytes"
                 raise self.fault(self.number, f"a line or a row is longer than {limit}", "is this a CSV file?")
@@ -197,7 +200,7 @@ class _Lines:
                 ) from error
 
 
-def _rows(lines: _Lines, delimiter: str, width: int | None = None) -> Iterator[Row]:
+def split_rows(lines: CsvLines, delimiter: str, width: int | None = None) -> Iterator[Row]:
     """Yields the header and the rows, each with as many fields as the header; or rows alone, with `width` fields."""
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     before, blank = lines.number, 0
@@ -206,6 +209,10 @@ def _rows(lines: _Lines, delimiter: str, width: int | None = None) -> Iterator[R
         try:
             fields = next(reader, None)
         except csv.Error as error:
+            if lines.has_bare_returns:
+                raise lines.fault(
+                    line, "lines end in a carriage return alone", "save the file with the line ends of today (LF)"
+                ) from error
             raise lines.fault(
                 line,
                 "a row is not well-formed CSV (a quote that does not close, text after a closing quote, or a field of "

@@ -61,7 +61,7 @@ def read_json_lines(
             break
         try:
             with file.open() as stream:
-                _ObjectLines(file, collector, reading).add(_read_lines(stream, file, reading.problems), rows)
+                _ObjectLines(file, collector, reading).add(read_lines(stream, file, reading.problems), rows)
         except READ_ERRORS as error:
             raise reading.problems.stop(file.unreadable(error)) from error
     if rows.total == 0:
@@ -70,8 +70,8 @@ def read_json_lines(
     return collector.raw()
 
 
-def _read_lines(stream: Any, file: DataFile, problems: Problems) -> Iterator[bytes]:
-    """Yields the lines of a file, without their ends."""
+def read_lines(stream: Any, file: DataFile, problems: Problems) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines of a file that are not blank, each with its number."""
     number = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
         other = wrong_format_fault(file, line, EXPECTED) if number == 0 else None
@@ -83,7 +83,9 @@ def _read_lines(stream: Any, file: DataFile, problems: Problems) -> Iterator[byt
             raise problems.stop(
                 problems.fault(file.name, f"a line is longer than {MAX_LINE_BYTES:,} bytes", "shorten it", place)
             )
-        yield BYTE_ORDER_MARKS.sub(b"", line) if number == 1 else line
+        line = BYTE_ORDER_MARKS.sub(b"", line) if number == 1 else line
+        if not line.isspace():
+            yield number, line
 
 
 @final
@@ -96,18 +98,18 @@ class _ObjectLines:
         self._numbers: list[int] = []
         self._objects: list[dict[str, Any]] = []
 
-    def add(self, lines: Iterator[bytes], rows: RowSelection) -> None:
+    def add(self, lines: Iterator[tuple[int, bytes]], rows: RowSelection) -> None:
         """Hands the selected lines to the collector.
 
         Raises:
             DataFault: a line is no object; there are more records than declared.
         """
         size = 0
-        for number, line in enumerate(lines, 1):
+        for number, line in lines:
             part = rows.count(1)
             if part.start < part.stop:
                 self._numbers.append(number)
-                self._objects.append(self._parse(line, number))
+                self._objects.append(parse_line(line, number, self._file, self._problems))
                 size += len(line)
             if len(self._objects) == CHUNK_ROWS or size > CHUNK_BYTES:
                 self._collect()
@@ -115,14 +117,6 @@ class _ObjectLines:
             if rows.ended:
                 break
         self._collect()
-
-    def _parse(self, line: bytes, number: int) -> dict[str, Any]:
-        try:
-            value = parse_object(line)
-        except ValueError:
-            place = self._file.at(f"line {number}")
-            raise self._problems.stop(self._problems.fault(self._file.name, NO_OBJECT, WRITE, place)) from None
-        return value
 
     def _collect(self) -> None:
         numbers, objects = self._numbers, self._objects
@@ -149,6 +143,19 @@ class _ObjectLines:
                 value = json.dumps(value) if is_chat else None
             values.append(value)
         return values
+
+
+def parse_line(line: bytes, number: int, file: DataFile, problems: Problems) -> dict[str, Any]:
+    """Returns the object of a line of a file.
+
+    Raises:
+        DataFault: it is none; see `parse_object`.
+    """
+    try:
+        return parse_object(line)
+    except ValueError:
+        place = file.at(f"line {number}")
+        raise problems.stop(problems.fault(file.name, NO_OBJECT, WRITE, place)) from None
 
 
 def parse_object(line: bytes) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dprecipe.contract.starter import Task, choose_batch_size
+
 _MODEL = {
     "digits": "{kind: logistic_regression}",
     "idx": "{kind: cnn, preset: tempered-mnist}",
@@ -10,26 +12,63 @@ _MODEL = {
     "json_lines": "{kind: logistic_regression}",
     "npz": "{kind: mlp, hidden: [32], activation: tanh}",
 }
-
+MANY = 20_000
+"""Fewer records than this all join in each step: without sampling, they need no more noise for the same accuracy."""
 _REST = """\
 
 mechanism:
   kind: dpsgd                # clip each record's gradient, add noise to the sum, step
-  clip: {norm: 1.0}          # the most one record can move the sum
-  noise: {family: gaussian, multiplier: auto}    # auto: solved, so that the run just fits the budget
-  sampling: {scheme: poisson, batch_size: 256}   # records of one step, on average
+  clip: {{norm: 1.0}}          # the most one record can move the sum
+  noise: {{family: gaussian, multiplier: auto}}    # auto: solved, so that the run just fits the budget
+  sampling: {sampling}
 
-budget: {epsilon: 3.0, delta: 1e-6}    # the most that may be spent; delta far below 1 / data.size
+budget: {{epsilon: 3.0, delta: 1e-6}}    # the most that may be spent; delta far below 1 / data.size
 
 training:
-  epochs: 20                 # passes over the data; or `steps`
-  optimizer: {kind: sgd, lr: 1.0, momentum: 0.9}
+  {length}
+  optimizer: {optimizer}
 
-runtime: {device: auto, seed: 0}       # nothing here can change what is spent
-release: {report: true}
+runtime: {{device: auto, seed: 0}}       # nothing here can change what is spent
+release: {{report: true}}
 """
+_BATCHES = {
+    "sampling": "{scheme: poisson, batch_size: 256}   # records of one step, on average",
+    "length": "epochs: 20                 # passes over the data; or `steps`",
+    "optimizer": "{kind: sgd, lr: 1.0, momentum: 0.9}",
+}
 
 
-def starter_text(source: str, data: str) -> str:
+def starter_text(source: str, data: str, task: Task | None = None) -> str:
     """Returns a recipe without its name; `data` is the source's block."""
-    return f"{data}\nmodel: {_MODEL[source]}\n{_REST}"
+    if task is None or not task.columns:
+        model = "{kind: linear}" if task is not None and _is_number(task) else _MODEL[source]
+        sampling = _BATCHES["sampling"].replace("256", str(choose_batch_size(task, 256)))
+        return f"{data}\nmodel: {model}\n{_REST.format(**_BATCHES | {'sampling': sampling})}"
+    model = "{kind: linear}" if _is_number(task) else "{kind: logistic_regression}"
+    if not task.label:
+        model += "    # of a number or a count: linear, and lr a thirtieth"
+    return f"{data}\nmodel: {model}\n{_REST.format(**_choose_steps(task))}"
+
+
+def _is_number(task: Task) -> bool:
+    return bool({"range", "count"} & set(task.label))
+
+
+def _choose_steps(task: Task) -> dict[str, str]:
+    """Chooses sampling, length and rate by what the recipe declares alone, measured on public tables
+    (benchmarks/tables.py).
+
+    A rate above 2/L diverges, where L grows with the number of columns, and is four times larger for numbers.
+    """
+    rate = (1.0 if _is_number(task) else 32.0) / (1 + task.columns)
+    chosen = {
+        "sampling": "{scheme: full_batch}             # all records in each step",
+        "length": "steps: 100",
+        "optimizer": f"{{kind: sgd, lr: {float(f'{rate:.2g}')}}}",
+    }
+    if task.size is not None and task.size >= MANY:
+        sampling = f"{{scheme: poisson, batch_size: {task.size // 20}}}   # records of one step, on average"
+        chosen |= {"sampling": sampling, "length": "epochs: 10                 # passes over the data; or `steps`"}
+    if _is_number(task):
+        chosen["optimizer"] += "\n  average: {kind: tail, fraction: 0.5}    # of the iterates: less noise, at no price"
+    return chosen

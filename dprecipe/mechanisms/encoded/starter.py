@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dprecipe.contract.starter import Task, choose_batch_size
+
 # More than a thousand parameters: with fewer, the step multiplier is mostly noise.
 _MODEL = {
     "digits": "{kind: mlp, hidden: [32], activation: tanh}",
@@ -35,6 +37,7 @@ release: {report: true}
 """
 
 
-def starter_text(source: str, data: str) -> str:
+def starter_text(source: str, data: str, task: Task | None = None) -> str:
     """Returns a recipe without its name; `data` is the source's block."""
-    return f"{data}\nmodel: {_MODEL[source]}\n{_REST}"
+    rest = _REST.replace("batch_size: 256", f"batch_size: {choose_batch_size(task, 256)}")
+    return f"{data}\nmodel: {_MODEL[source]}\n{rest}"

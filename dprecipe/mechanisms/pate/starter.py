@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dprecipe.contract.starter import Task
+
 _DATA = {
     "digits": """\
 data:
@@ -125,7 +127,7 @@ _CHOICES = {
 }
 
 
-def starter_text(source: str, _: str) -> str:
+def starter_text(source: str, _: str, task: Task | None = None) -> str:
     """Returns a recipe without its name. It has a data block of its own, because PATE also needs public records."""
     data = _DATA.get(source) or _TABLE.replace("&SOURCE", source)
     student, count, model, aggregator, queries, epsilon, training = _CHOICES[source]

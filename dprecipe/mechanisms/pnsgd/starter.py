@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dprecipe.contract.starter import Task
+
 _CLIP = "    - clip_features: {norm: 1.0}    # shorten each record's features to at most this norm\n"
 _PREPROCESS = "  preprocess:\n"
 
@@ -16,7 +18,7 @@ _CHOICES = {
 }
 
 
-def starter_text(source: str, data: str) -> str:
+def starter_text(source: str, data: str, task: Task | None = None) -> str:
     """Returns a recipe without its name. Adds a bound on the features to `data`, the source's block."""
     data = data.replace(
         "# or {column: user_id, max_records: 8}: all records of a user", "# who is protected: one record"

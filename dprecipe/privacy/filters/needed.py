@@ -1,4 +1,4 @@
-"""The cap that a number of equal runs needs: under a filter, or as slots that are fixed beforehand."""
+"""The cap that a number of equal runs needs under a filter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.filters.cap import MAX_EPSILON, Cap
 from dprecipe.privacy.filters.cost import cost_of
 from dprecipe.privacy.filters.filter import admits, mixture_epsilon
-from dprecipe.privacy.filters.slots import SlotGroup
 from dprecipe.privacy.rounding import round_up
 
 _NEAR = 1e-5
@@ -44,13 +43,3 @@ def find_filter_cap(charges: Sequence[Charge], runs: int, delta: float, neighbou
                 break
         epsilon = needed * (1 + _NEAR)
     return best
-
-
-def find_slots_epsilon(charges: Sequence[Charge], runs: int, delta: float, neighbouring: Neighbouring) -> float:
-    """Returns ε at δ of a group of slots for `runs` runs of these charges, rounded up to four digits.
-
-    Raises:
-        NotInAccount: an event that can't be a slot.
-    """
-    group = tuple(Charge(charge.event, charge.count * runs) for charge in charges)
-    return round_up(SlotGroup(group, neighbouring).find_epsilon(delta), 4)

@@ -46,7 +46,6 @@ from dprecipe.faults import DataFault, Fault, InternalFault, RunFailed, UsageFau
 from dprecipe.planning.accounts import check_plan
 from dprecipe.privacy.events import Charge, Event, count_by_event, order_charges
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
-from dprecipe.release.account_slots import AccountSlots, TakenSlots, to_slot_runs
 from dprecipe.release.charged_account import ChargedAccount, compute_epsilons, to_curve
 from dprecipe.screen import write_note
 from dprecipe.training.run.spend_once import find_carried
@@ -80,7 +79,7 @@ def check_account(plan: Plan, is_new: bool) -> None:
     with closing(open_account_of(plan)) as account:
         check_plan(plan, account.facts)
         if is_new:
-            account.check_fits(plan.events, _claim_of(plan), plan.budget.slots)
+            account.check_fits(plan.events, _claim_of(plan))
 
 
 @final
@@ -192,7 +191,6 @@ def reserve_plan(
                     drawn=order_charges(drawn - _count_carried(ledger.before)),
                     nonces=_list_nonces(ledger.before),
                     data_digest=data,
-                    slots=plan.budget.slots,
                 )
             except AccountRefused as refused:
                 if refused.affordable_share is None:
@@ -299,21 +297,8 @@ def check_newest(plan: Plan, ledger: Ledger, attempt: int, nonce: str) -> None:
 
 def state_account(settlement: Settlement) -> ChargedAccount:
     """Returns a settlement as a certificate states it."""
-    facts, part, own = settlement.facts, settlement.facts.slots, settlement.slots
-    counted, after = compute_epsilons(settlement.after, facts.cap, settlement.groups_epsilon)
-    taken = None
-    if own is not None:
-        taken = TakenSlots(
-            group=own.group,
-            epsilon=own.epsilon,
-            delta=own.delta,
-            reserved=to_slot_runs(own.reserved),
-            counted=to_slot_runs(own.counted),
-        )
-    slots = None
-    if part is not None:
-        groups = settlement.groups_epsilon
-        slots = AccountSlots(epsilon=part.epsilon, delta=part.delta, groups_epsilon=groups, run=taken)
+    facts = settlement.facts
+    counted, after = compute_epsilons(settlement.after, facts.cap)
     return ChargedAccount(
         name=facts.name,
         id=facts.id,
@@ -329,7 +314,6 @@ def state_account(settlement: Settlement) -> ChargedAccount:
         after=to_curve(settlement.after),
         epsilon_so_far=counted,
         odometer=after,
-        slots=slots,
     )
 
 

@@ -73,7 +73,7 @@ def test_a_range_of_records_and_units(read) -> None:
 
 BAD_LINES = {
     "": "has no line",
-    "\n": "no JSON object",
+    "\n": "has no line",
     f'["{SECRET}"]\n': "no JSON object",
     f'{{"age": "{SECRET}\n': "no JSON object",
     '{"age": NaN, "sex": "f", "ill": "no"}\n': "no JSON object",
@@ -105,6 +105,11 @@ def test_text_in_another_encoding_and_long_lines(read, monkeypatch: pytest.Monke
     with pytest.raises(DataFault, match="longer than 50 bytes") as caught:
         read(lines(ROWS))
     assert caught.value.private == "line 2"
+
+
+def test_blank_lines_are_skipped(read) -> None:
+    spaced = "\n" + lines(ROWS).replace("\n", "\n  \n")
+    np.testing.assert_array_equal(read(spaced).features, read(lines(ROWS)).features)
 
 
 def test_brackets_in_texts_are_no_nesting(read) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.account.facts import SlotsPart, new_facts
+from dprecipe.account.facts import new_facts
 from dprecipe.account.faults import AccountRefused
 from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.standing import find_cost
@@ -22,9 +22,8 @@ from dprecipe.faults import CertificateInvalid, Interrupted
 from dprecipe.mechanisms.pnsgd.train import run as descent
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, count_by_event, order_charges
+from dprecipe.privacy.events import count_by_event, order_charges
 from dprecipe.privacy.ledger import read as read_ledger
-from dprecipe.privacy.noisy_sums import Gaussian
 from dprecipe.recipe.read import read
 from dprecipe.release.account_statement import hold_statement
 from dprecipe.release.untrusted import to_bytes
@@ -51,8 +50,7 @@ def hold_run(folder: Path, plan: Plan) -> RunState:
         known = account.find_run(str(ledger.programs[0]["account"]["run"]))
         assert known is not None
         assert known.status == "settled"
-        cap = account.facts.cap_of(plan.budget.slots)
-        assert known.counted.covers(find_cost(ledger.charges, account.facts.neighbouring, cap))
+        assert known.counted.covers(find_cost(ledger.charges, account.facts.neighbouring, account.facts.cap))
         with account.snapshot() as books:
             statement = export_statement(books)
     (folder.parent / "statement.json").write_bytes(to_bytes(statement))
@@ -109,20 +107,12 @@ def test_a_run_of_each_mechanism(mechanism: str, relation: Neighbouring, tmp_pat
     assert planned.covers(known.counted)
 
 
-@pytest.mark.parametrize("mechanism", ["pate", "dpsgd"])
-def test_a_run_takes_slots(mechanism: str, tmp_path: Path) -> None:
-    """Votes take of one Gaussian that was reserved beforehand, steps of slots like them."""
-    relation = Neighbouring.ZERO_OUT_ONE if mechanism == "pate" else Neighbouring.ADD_OR_REMOVE_ONE
-    facts = new_facts("digits", 61.0, 1e-4, "record", relation, slots=SlotsPart(60.0, 9e-5))
-    (tmp_path / "recipe.yaml").write_text(CHAOS[mechanism][0], encoding="utf-8")
-    plan = make_plan(read(tmp_path / "recipe.yaml", ["budget.account=digits.db", "budget.slots=year"]))
-    with closing(create_account(tmp_path / "digits.db", facts)) as account:
-        slots = [Charge(Gaussian(0.2), 1)] if mechanism == "pate" else plan.events
-        account.reserve_slots("year", slots, 9e-5, "x")
-        run(plan, tmp_path / "run")
-        known = hold_run(tmp_path / "run", plan)
-        assert known.slots is not None
-        assert account.state().spent.is_nothing
+def test_a_release_that_another_has_replaced_no_longer_verifies(small: Callable[..., Plan], tmp_path: Path) -> None:
+    make_account(tmp_path, Neighbouring.ADD_OR_REMOVE_ONE)
+    plan = small("budget.account=digits.db")
+    run(plan, tmp_path / "run")
+    known = hold_run(tmp_path / "run", plan)
+    with closing(open_account(tmp_path / "digits.db")) as account:
         charges = read_ledger(tmp_path / "run/private/ledger.jsonl").charges
         account.settle(known.run, known.attempt, order_charges(count_by_event(charges)), True, f"sha256:{'0' * 64}")
         account.verify()
@@ -185,24 +175,20 @@ def test_a_copy_of_a_finished_run_can_not_be_resumed(small: Callable[..., Plan],
         run(plan, tmp_path / "copy", resume=True)
 
 
-@pytest.mark.parametrize("mechanism", ["pnsgd", "tune", "tune behind paid steps", "tune on slots"])
+@pytest.mark.parametrize("mechanism", ["pnsgd", "tune", "tune behind paid steps"])
 def test_a_copy_from_before_the_end_of_a_hidden_event_releases_nothing(
     mechanism: str, small: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its event is in the ledger, unsettled. The run's own folder has released what it drew, so that to draw it again
     would be a second release under one charge."""
     relation = Neighbouring.REPLACE_ONE if mechanism == "pnsgd" else Neighbouring.ADD_OR_REMOVE_ONE
-    slots = SlotsPart(30.0, 9e-5) if mechanism == "tune on slots" else None
-    account = create_account(tmp_path / "digits.db", new_facts("digits", 60.0, 1e-4, "record", relation, slots=slots))
-    terms = ("budget.account=digits.db", *(() if slots is None else ("budget.slots=year",)))
+    account = create_account(tmp_path / "digits.db", new_facts("digits", 60.0, 1e-4, "record", relation))
     if mechanism == "pnsgd":
         (tmp_path / "recipe.yaml").write_text(CHAOS["pnsgd"][0], encoding="utf-8")
-        plan, execute = make_plan(read(tmp_path / "recipe.yaml", terms)), run
+        plan, execute = make_plan(read(tmp_path / "recipe.yaml", ["budget.account=digits.db"])), run
     else:
         paid = (PAID,) if "paid" in mechanism else ()
-        plan, execute = small("training.steps=6", *terms, *paid, more=TUNING), tune
-    if slots is not None:
-        account.reserve_slots("year", plan.events, 9e-5, "x")
+        plan, execute = small("training.steps=6", "budget.account=digits.db", *paid, more=TUNING), tune
     with monkeypatch.context() as copied:
         for owner, name in ((descent, "_descend"), (TrialPool, "make_all")):
             copied.setattr(owner, name, copy_before(getattr(owner, name), tmp_path))

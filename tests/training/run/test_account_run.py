@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from dprecipe.account.account import DataAccount
-from dprecipe.account.facts import SlotsPart, new_facts
+from dprecipe.account.facts import new_facts
 from dprecipe.account.faults import AccountRefused, AccountUnavailable
 from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.standing import find_cost
@@ -36,7 +36,7 @@ from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.filters.cap import Spent
 from dprecipe.privacy.ledger import Ledger, StopReason, read
 from dprecipe.recipe.read import read as read_recipe
-from dprecipe.release.charged_account import ChargedAccount, check_costs, find_contradictions, stopped_it
+from dprecipe.release.charged_account import ChargedAccount
 from dprecipe.release.verify import verify
 from dprecipe.training.program.gather import Gathered, gather_records
 from dprecipe.training.publish.held import ReleaseHeldBack, complete_run
@@ -188,54 +188,6 @@ def test_the_gate_asks_the_reservation_beside_the_budget(charged: Plan, folder: 
             pass
         assert (gate.close(), gate.done) == ("budget", planned.count - 20)
     assert count_events(hold_ledger(folder).charges) == planned.count + 4
-
-
-def test_a_run_takes_slots_and_a_resumed_one_what_was_lost(small: Small, tmp_path: Path) -> None:
-    """The group has slots for the plan and two steps more: where three are lost, the run ends within what it had."""
-    part = SlotsPart(1.5, 9e-5)
-    facts = new_facts("slots", 1.6, 1e-4, "record", Neighbouring.ADD_OR_REMOVE_ONE, slots=part)
-    plan_of_slots = small("budget.epsilon=1.0", "budget.account=slots.db", "budget.slots=year")
-    (planned,) = plan_of_slots.events
-    with closing(create_account(tmp_path / "slots.db", facts)) as account:
-        with pytest.raises(AccountRefused, match="no group of slots year"):
-            check_account(plan_of_slots, is_new=True)
-        account.reserve_slots("year", [Charge(planned.event, planned.count + 2)], 9e-5, "x")
-        check_account(plan_of_slots, is_new=True)
-        folder = RunFolder.create(tmp_path / "run", plan_of_slots)
-        spend(plan_of_slots, folder, 3)
-        with open_attempt(plan_of_slots, folder, START, OURS, RECORDS) as attempt:
-            take_all(attempt, plan_of_slots)
-        ledger = read(folder.ledger)
-        settled = settle_run(plan_of_slots, ledger, f"sha256:{'0' * 64}")
-        assert settled is not None
-        assert settled.taken is not None
-        assert (count_events(ledger.charges), ledger.stop_reason) == (planned.count, "budget")
-        assert (account.state().spent.is_nothing, account.state().totals.groups.runs) == (True, 1)
-        (group,) = account.list_groups()
-        assert count_events(group.left) == planned.count + 2 - count_events(ledger.charges)
-        account.verify()
-    refuse_more_than_its_slots(settled, ledger.charges, plan_of_slots)
-
-
-def refuse_more_than_its_slots(stated: ChargedAccount, charges: Sequence[Charge], plan: Plan) -> None:
-    """What a certificate says of slots is held against its events and its recipe."""
-    more = [Charge(charge.event, charge.count + 3) for charge in charges]
-    assert find_contradictions(stated, plan) == check_costs(stated, charges) == []
-    assert any("slots that do not dominate" in line for line in check_costs(stated, more))
-    assert stopped_it(stated, more)
-    assert stated.slots is not None
-    other = stated.model_copy(update={"slots": stated.slots.model_copy(update={"run": None})})
-    assert any("account.slots.run" in line for line in find_contradictions(other, plan))
-    greedy = stated.model_copy(update={"slots": stated.slots.model_copy(update={"groups_epsilon": 1.55})})
-    assert any("more than the part of the cap for slots" in line for line in check_costs(greedy, charges))
-    assert stated.taken is not None
-    cheap = stated.slots.model_copy(
-        update={"groups_epsilon": 0.01, "run": stated.taken.model_copy(update={"epsilon": 0.01})}
-    )
-    assert any(
-        "account.slots.run.epsilon: less than what the reserved slots alone come to" in line
-        for line in check_costs(stated.model_copy(update={"slots": cheap, "epsilon_so_far": 0.01}), charges)
-    )
 
 
 def test_a_run_that_drew_nothing_gives_its_reservation_back(charged: Plan, folder: RunFolder) -> None:

@@ -13,15 +13,13 @@ from typing import Any
 import pytest
 
 import dprecipe
-from dprecipe.account.facts import SlotsPart, new_facts
+from dprecipe.account.facts import new_facts
 from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.standing import find_cost
-from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, count_events
+from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import Ledger, read
 from dprecipe.privacy.stages.events import StageEvent
-from dprecipe.recipe.read import read_text
 from dprecipe.release.charged_account import to_curve
 
 RECIPE = """\
@@ -92,36 +90,24 @@ def test_t24_killed_runs(tmp_path: Path, mechanism: str, scheme: str, steps: int
     hold_killed(tmp_path, RECIPE % (mechanism, scheme, steps), kills, per_event=12 if "shuffle" in scheme else 1)
 
 
-@pytest.mark.parametrize(
-    ("room", "kills", "slots"),
-    [(3.4, 8, None), (30.0, 8, "year")],
-)
+@pytest.mark.parametrize("cap", [3.4, 30.0])
 @pytest.mark.slow  # its quick sisters: test_account_run.py
-def test_killed_runs_draw_no_more_than_their_account_counts(
-    tmp_path: Path, room: float, kills: int, slots: str | None
-) -> None:
-    """Kills come around the reservation, the settlement and the release, too. A tight account has no room for what is
-    lost: the run goes on within its first reservation. A group of slots has what two runs take."""
-    part = None if slots is None else SlotsPart(room - 1, 9e-5)
-    facts = new_facts("digits", room, 1e-4, "record", Neighbouring.ADD_OR_REMOVE_ONE, slots=part)
-    budget = "delta: 1e-5, account: digits.db" + ("" if slots is None else f", slots: {slots}")
-    text = (RECIPE % (DPSGD, "poisson, batch_size: 64", 300)).replace("delta: 1e-5", budget)
-    with closing(create_account(tmp_path / "digits.db", facts)) as account:
-        if slots is not None:
-            (planned,) = make_plan(read_text(text, "killed.yaml")).events
-            account.reserve_slots(slots, [Charge(planned.event, 2 * planned.count)], 9e-5, "x")
-    _, ledger = hold_killed(tmp_path, text, kills)
+def test_killed_runs_draw_no_more_than_their_account_counts(tmp_path: Path, cap: float) -> None:
+    """Kills come around the reservation, the settlement and the release, too. A tight account can't hold what is lost:
+    the run goes on within its first reservation."""
+    facts = new_facts("digits", cap, 1e-4, "record", Neighbouring.ADD_OR_REMOVE_ONE)
+    create_account(tmp_path / "digits.db", facts).close()
+    text = (RECIPE % (DPSGD, "poisson, batch_size: 64", 300)).replace("delta: 1e-5", "delta: 1e-5, account: digits.db")
+    _, ledger = hold_killed(tmp_path, text, kills=8)
     with closing(open_account(tmp_path / "digits.db")) as account:
         known, state = account.find_run(str(ledger.programs[0]["account"]["run"])), account.state()
         assert known is not None
         assert known.status == "settled"
-        assert known.counted.covers(find_cost(ledger.charges, facts.neighbouring, facts.cap_of(slots)))
+        assert known.counted.covers(find_cost(ledger.charges, facts.neighbouring, facts.cap))
         assert (state.totals.runs, state.totals.opened) == (1, 0)
-        assert state.spent.covers(known.in_filter)
-        assert known.in_filter.covers(state.spent)
+        assert state.spent.covers(known.counted)
+        assert known.counted.covers(state.spent)
         account.verify()
-        for group in account.list_groups():
-            assert count_events(group.left) == count_events(group.charges) - count_events(ledger.charges)
     stated = dprecipe.verify(tmp_path / "run" / "release").statement.predicate.account
     assert stated is not None
     assert (stated.run, stated.counted) == (known.run, to_curve(known.counted))
