@@ -39,7 +39,7 @@ _CONSTANTS = {
     "std": "write the deviation as a constant that is public knowledge, or 1",
     "min": "declare the smallest value that is possible; what lies outside is clamped",
     "max": "declare the largest value that is possible; what lies outside is clamped",
-    "missing": "declare what an empty field counts as",
+    "missing": "declare what an empty field counts as: a usual value from domain knowledge",
     "values": "list the values that are possible; others become `other`",
     "classes": "declare the number of classes",
     "size": "declare the number of training records; it is treated as public",
@@ -52,7 +52,7 @@ _SCALE = "use `scale: {mean: …, std: …}` with constants that are public know
 _BOUND = "use `clip_features: {norm: …}`, or numeric columns with a declared `min` and `max`"
 _HASH = "use `hash: {columns: […], buckets: …}` or `tokenize`: they need no vocabulary"
 _DECLARE = "declare the `values` of category columns and use `one_hot`"
-_MISSING = "declare `missing` for each numeric column"
+_MISSING = "declare `missing: {fill: …, indicator: true}` for each numeric column, with a usual value"
 _DROP = "remove it: which records stay would depend on the others"
 _CONSTANT_STEPS = (
     "remove it: use constant steps (scale, scattering, group_norm, clip_features, one_hot, hash, tokenize)"
