@@ -69,7 +69,7 @@ class IncompleteColumn(ColumnBlock):
     @property
     @abstractmethod
     def example(self) -> str:
-        """What a missing field may become, as a recipe has it: a usual value, from the middle of what is declared."""
+        """The value that a remedy proposes for a missing field, as a recipe has it: a usual value, from the middle of what is declared."""
 
     @property
     def fill(self) -> Any:
@@ -125,7 +125,7 @@ class Quantity(IncompleteColumn, SparseBlock):
 
     @property
     def writing(self) -> Writing | None:
-        """How the numbers are written, where they are not as programs write them."""
+        """The way in which numbers are written; None for the way of programs."""
         return find_writing(self.decimal, self.affixes)
 
     @property

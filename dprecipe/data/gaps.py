@@ -1,4 +1,4 @@
-"""What a missing field of a column becomes: a value, and a feature that says that it was missing. No numpy."""
+"""Gaps: the value of a missing field of a column, and a feature that says that it was missing. No numpy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INDICATOR = "adds a feature, the column's last: 1 where the field was missing, e
 
 
 class Gap(Block):
-    """What a missing field becomes: a value, and with `indicator` a feature that says that it was missing."""
+    """A missing field's value, and with `indicator` a feature that says that it was missing."""
 
     if TYPE_CHECKING:
 

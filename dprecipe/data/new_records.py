@@ -75,7 +75,7 @@ AddImages = Callable[[NDArray[np.generic], Mapping[str, Values], int], None]
 @final
 @dataclass(frozen=True, slots=True)
 class ImageFiles:
-    """Where new images are. `table`: a CSV file that lists those of a folder. `column`: of the images in a Parquet
+    """Files that hold new images. `table`: a CSV file that lists those of a folder. `column`: of the images in a Parquet
     file, or of their paths in the table. `delimiter`: of the table, found in its header when None."""
 
     file: DataFile

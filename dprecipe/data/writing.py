@@ -27,13 +27,13 @@ DECIMAL = "`comma` for 13,5 and 1.234,5; `point` for 1,234.5; digits may be in g
 AFFIXES = "texts that may stand before or after a number, such as %, € or kg"
 SIGNS = "+\\-\u2212"
 GROUPS = "'\u2019\\s"
-"""What stands between groups of digits whatever the decimal sign: an apostrophe, a blank of any kind."""
+"""Characters between groups of digits, whatever the decimal sign: an apostrophe, a blank of any kind."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How the numbers of a column are written. `decimal`: the sign before the fraction; None for a point and no groups.
+    """The way in which numbers are written. `decimal`: the sign before the fraction; None for a point and no groups.
     `affixes`: texts that may stand before or after a number."""
 
     decimal: Decimal | None = None

@@ -93,7 +93,7 @@ class Label(SparseBlock):
 
     @property
     def writing(self) -> Writing | None:
-        """How its numbers are written, where they are not as programs write them."""
+        """The way in which its numbers are written; None for the way of programs."""
         return find_writing(self.decimal, self.affixes)
 
     @property
