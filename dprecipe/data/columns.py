@@ -69,7 +69,7 @@ class IncompleteColumn(ColumnBlock):
     @property
     @abstractmethod
     def example(self) -> str:
-        """The value that a remedy proposes for a missing field, as a recipe has it: a usual value, from the middle of what is declared."""
+        """The `missing` that a remedy proposes, as a recipe has it: a usual value, the middle of what is declared."""
 
     @property
     def fill(self) -> Any:

@@ -75,8 +75,8 @@ AddImages = Callable[[NDArray[np.generic], Mapping[str, Values], int], None]
 @final
 @dataclass(frozen=True, slots=True)
 class ImageFiles:
-    """Files that hold new images. `table`: a CSV file that lists those of a folder. `column`: of the images in a Parquet
-    file, or of their paths in the table. `delimiter`: of the table, found in its header when None."""
+    """Files that hold new images. `table`: a CSV file that lists those of a folder. `column`: of the images in a
+    Parquet file, or of their paths in the table. `delimiter`: of the table, found in its header when None."""
 
     file: DataFile
     table: DataFile | None = None
