@@ -9,7 +9,7 @@ from typing import Any
 
 from dprecipe.account.schema import statement_schema
 from dprecipe.cli.audit import AuditDocument
-from dprecipe.cli.findings import Findings
+from dprecipe.cli.render import Findings
 from dprecipe.contract.document import DIALECT, schema_of
 from dprecipe.contract.table import MECHANISMS
 from dprecipe.nonprivate.documents import provenance_schema

@@ -1,13 +1,19 @@
-"""Turns faults into a message and an exit code of `docs/reference/contract.md`."""
+"""Guards around a command: faults become a message and an exit code, and a failed write stops no run.
+
+Exit codes are those of `docs/reference/contract.md`. Standard output may fail: a full disk, a reader that has gone, a
+closed descriptor. That is reported at the end.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import io
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import wraps
-from typing import ParamSpec
+from typing import Any, ParamSpec, TextIO, final
 
 import typer
 
@@ -31,7 +37,7 @@ def guard_faults(command: Callable[P, int | None]) -> Callable[P, None]:
     return run
 
 
-@contextlib.contextmanager
+@contextmanager
 def reporting_faults(overrides: object = None) -> Iterator[None]:
     """Reports a fault of the block, and exits with its code. `overrides`: those of the command line, which a finding
     may point into."""
@@ -91,7 +97,7 @@ def _texts_of(refusal: PlanRefused) -> dict[str, str]:
 
     texts: dict[str, str] = {}
     for place in {finding.place for finding in refusal.findings if isinstance(finding.place, Place)}:
-        with contextlib.suppress(RecipeError):
+        with suppress(RecipeError):
             texts[place.file] = read_file(place.file)
     return texts
 
@@ -103,3 +109,65 @@ def _debugging() -> bool:
 def show_traceback() -> None:
     if _debugging():
         traceback.print_exc()
+
+
+CLOSED = "it is closed"
+
+
+@final
+class Output:
+    """A text stream that remembers its first error, and drops everything after it."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self.stream: TextIO = io.StringIO() if stream is None else stream
+        self.error = CLOSED if stream is None else ""
+        self.reader_left = False
+
+    def write(self, text: str) -> int:
+        self._try(lambda: self.stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(lambda: self.stream.flush())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def _try(self, act: Any) -> None:
+        if self.error:
+            return
+        try:
+            act()
+        except (OSError, ValueError) as error:
+            self.error = str(getattr(error, "strerror", None) or error)
+            self.reader_left = isinstance(error, BrokenPipeError)
+            with suppress(OSError, ValueError):
+                # The buffered rest would fail again when the interpreter exits.
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, self.stream.fileno())
+                os.close(null)
+
+
+def open_descriptors() -> None:
+    """Opens the descriptors 0, 1 and 2 where they are closed. Otherwise the next file opened, such as a ledger, would
+    receive what libraries print."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+@contextmanager
+def guarded_output() -> Iterator[Output]:
+    """Makes the standard streams `Output`s inside the block; yields the standard output."""
+    previous = sys.stdout, sys.stderr
+    open_descriptors()
+    out, err = Output(previous[0]), Output(previous[1])
+    sys.stdout, sys.stderr = out, err
+    try:
+        yield out
+    finally:
+        out.flush()
+        err.flush()
+        sys.stdout, sys.stderr = previous

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import dprecipe
 from dprecipe.cli.main import app
-from dprecipe.cli.sarif import as_sarif
+from dprecipe.cli.render import as_sarif
 from dprecipe.faults import CertificateInvalid, Finding, PlanRefused, RecipeError
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import enforce_on_plan, enforce_on_run

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import dprecipe
-from dprecipe.cli.output import CLOSED, Output
+from dprecipe.cli.guard import CLOSED, Output
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
