@@ -23,7 +23,7 @@ from dprecipe.account.sqlite_store import is_sqlite
 from dprecipe.account.standing import AccountState
 from dprecipe.account.statement import MAX_BYTES, export_statement, verify_statement
 from dprecipe.cli.arguments import AccountAddress, MaxMemory, MaxSeconds
-from dprecipe.cli.new_file import check_absent, writing_new
+from dprecipe.cli.files import check_absent, writing_new
 from dprecipe.data.names import name_unit, read_unit_key
 from dprecipe.faults import UsageFault
 from dprecipe.language.words import join_with_or

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dprecipe.cli.arguments import TextOrJson
-from dprecipe.cli.documents import replace_output
+from dprecipe.cli.files import replace_output
 from dprecipe.comparison import compare as comparison
 from dprecipe.comparison.compare import Interval, PairedTest, Standing, compare_all
 from dprecipe.comparison.contenders import Contender, contend_recipe, contend_release

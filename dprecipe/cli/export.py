@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dprecipe.cli.arguments import NoVerify, PublicKey, ReleaseForm, ReleasePath
-from dprecipe.cli.new_file import check_absent, writing_new
+from dprecipe.cli.files import check_absent, writing_new
 from dprecipe.faults import UsageFault
 from dprecipe.libraries import check_libraries, importing_libraries
 from dprecipe.models.file import find_model_folder, parse_description

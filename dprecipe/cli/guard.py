@@ -71,14 +71,19 @@ def _describe_fault(fault: Fault, overrides: object) -> list[str]:
         refused = [] if isinstance(fault, RecipeError) else ["refused"]
         hint = render.hint_at_pages(fault.findings, screen.is_watched())
         return [*refused, *render.as_lines(fault.findings, texts), *hint]
-    first, *more = fault.message.split("\n")
-    # A line break may come from a stranger: the lines after it are marked as part of the message.
-    continuation = [line if line.startswith("- ") else f"  | {line}" for line in more]
-    lines = [f"error: {first}", *continuation, *([f"  = {fault.remedy}"] if fault.remedy else [])]
+    lines = list_lines(fault)
     if fault.private:
         shown = [f"  in this terminal only: {line}" for line in fault.private.split("\n")]
         lines += shown if sys.stderr.isatty() else ["  (a terminal shows where and how many; a log must not)"]
     return lines
+
+
+def list_lines(fault: Fault) -> list[str]:
+    """Returns a fault's message and remedy, for any reader. A line break may come from a stranger: the lines after it
+    are marked as part of the message."""
+    first, *more = fault.message.split("\n")
+    continuation = [line if line.startswith("- ") else f"  | {line}" for line in more]
+    return [f"error: {first}", *continuation, *([f"  = {fault.remedy}"] if fault.remedy else [])]
 
 
 def _describe_error(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dprecipe import screen
 from dprecipe.cli.arguments import NoVerify, PublicKey, ReleasePath
-from dprecipe.cli.new_file import check_absent, writing_new
+from dprecipe.cli.files import check_absent, writing_new
 from dprecipe.data.files import DataFile
 from dprecipe.data.images import ImageForm
 from dprecipe.data.new_records import add_images, add_table

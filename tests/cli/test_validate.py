@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from dprecipe.cli import render
 from dprecipe.cli.main import app
+from dprecipe.cli.schema import SCHEMAS
 from dprecipe.cli.validate import find_siblings, validate
 from dprecipe.faults import Finding, Place, Severity, UsageFault
 from dprecipe.planning import rules
 from dprecipe.recipe.read import read
 from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.starters import make_starter
-from dprecipe.schemas import SCHEMAS
 from tests.schemas import validator_of
 from tests.text.reading import show
 
