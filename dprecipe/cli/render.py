@@ -13,7 +13,6 @@ from dprecipe import __version__
 from dprecipe.contract.document import Document, Part
 from dprecipe.faults import Finding, Place, Severity
 from dprecipe.language.base import NonNegativeInt, PositiveInt
-from dprecipe.policy.rules import POLICY_CODES
 from dprecipe.screen import make_printable
 from dprecipe.text.codes import CODES
 from dprecipe.text.load import split_lines
@@ -192,6 +191,8 @@ def as_sarif(findings: Sequence[Finding]) -> str:
 
 
 def _rule(code: str) -> dict[str, Any]:
+    from dprecipe.policy.rules import POLICY_CODES  # slow to import, and for this form alone
+
     others = {"P": "a rule of privacy accounting", "Q": POLICY_CODES.get(code, "a rule of a policy")}
     title = CODES.get(code, others.get(code[:1], "a rule of the recipe"))
     return {"id": code, "shortDescription": {"text": title}, "help": {"text": f"docs/reference/findings/{code}.md"}}

@@ -23,7 +23,7 @@ from dprecipe.contract.table import MECHANISMS
 from dprecipe.nonprivate.documents import provenance_schema
 from dprecipe.nonprivate.plan_document import PublicPlanDocument
 from dprecipe.planning.schema import plan_schema
-from dprecipe.policy.schema import policy_schema
+from dprecipe.policy.read import policy_schema
 from dprecipe.recipe.root import PublicRecipe, Recipe
 from dprecipe.release.schema import certificate_schema
 from dprecipe.screen import write_output

@@ -146,7 +146,7 @@ def _enforce(
 
 def _replace_parts(facts: GovernedFacts, from_python: Sequence[str]) -> GovernedFacts:
     """Returns the facts where a model or records come from Python: their kind is then `python`, their name unknown."""
-    from dprecipe.policy.names import forget_name
+    from dprecipe.policy.facts import forget_name
 
     sources = [(path, kind) for path, kind in facts.sources if path.removesuffix(".source") not in from_python]
     sources += [(f"{path}.source", "python") for path in from_python if path != "model"]
@@ -160,7 +160,7 @@ def _place(facts: GovernedFacts, root: Path | None, policies: Sequence[LoadedPol
     """Returns the facts with the places of the run's files, if a rule asks for them."""
     if root is None or not any(policy.names_data for policy in policies):
         return facts
-    from dprecipe.policy.places import place_data
+    from dprecipe.policy.facts import place_data
 
     return replace(facts, data=place_data(facts.data, root, [policy.file for policy in policies]))
 

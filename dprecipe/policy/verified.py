@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dprecipe.faults import CertificateInvalid
-from dprecipe.policy.facts import read_facts
-from dprecipe.policy.names import forget_name
+from dprecipe.policy.facts import forget_name, read_facts
 from dprecipe.policy.read import read_policy
 from dprecipe.policy.rules import check_policies
 from dprecipe.recipe.read import read_source

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.policy import places
-from dprecipe.policy.names import DataName, Spelling
-from dprecipe.policy.places import place_data
+from dprecipe.policy import facts
+from dprecipe.policy.facts import DataName, Spelling, place_data
 
 
 def list_paths(root: Path, file: str, *policies: Path) -> set[str]:
@@ -65,7 +64,7 @@ def test_another_name_of_a_file_is_found_below_the_root_and_the_policy(tmp_path:
 MOUNTED = """\
 import sys
 from pathlib import Path
-from tests.policy.test_places import list_paths
+from tests.policy.test_facts import list_paths
 print(sorted(list_paths(Path(sys.argv[1]) / "data", sys.argv[2], Path(sys.argv[1]) / "hospital")))
 """
 
@@ -88,8 +87,8 @@ def test_a_mounted_file_is_found_by_its_own_name(file: str, mount: str, found: s
     (tmp_path / "hospital" / "wards" / "visits.csv").touch()
     script = 'mount --bind "$1" "$2" && exec "$3" -c "$4" "$5" "$6"'
     source, target = mount.split()
-    places = [os.fspath(tmp_path / "hospital" / source), os.fspath(tmp_path / target)]
-    command = ["unshare", "-rm", "sh", "-c", script, "sh", *places, sys.executable, MOUNTED, os.fspath(tmp_path), file]
+    mounted = [os.fspath(tmp_path / "hospital" / source), os.fspath(tmp_path / target)]
+    command = ["unshare", "-rm", "sh", "-c", script, "sh", *mounted, sys.executable, MOUNTED, os.fspath(tmp_path), file]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert repr(found) in said
 
@@ -99,7 +98,7 @@ def test_the_search_for_other_names_is_bounded(tmp_path: Path, monkeypatch: pyte
         (tmp_path / f"{number}.csv").touch()
     os.link(tmp_path / "7.csv", tmp_path / "other.csv")
     assert "other.csv" in list_paths(tmp_path, "7.csv")
-    monkeypatch.setattr(places, "MAX_ENTRIES", 0)
+    monkeypatch.setattr(facts, "MAX_ENTRIES", 0)
     assert "other.csv" not in list_paths(tmp_path, "7.csv")
 
 
