@@ -12,7 +12,7 @@ from dprecipe.cli.arguments import ExportForm, MaxMemory, MaxSeconds, PolicyPath
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import UsageFault
 from dprecipe.language.statement import ReleaseStatement
-from dprecipe.policy.verified import hold_certificate
+from dprecipe.policy.apply import hold_certificate
 from dprecipe.release.account_report import describe_other_runs
 from dprecipe.release.account_statement import hold_statement
 from dprecipe.release.audit_report import list_audit_lines
