@@ -1,6 +1,7 @@
 """Checks of recipes, plans and certificates against policies.
 
-A run that violates a policy is refused before anything is spent. The code that reads and compares policies is imported only if there is one.
+A run that violates a policy is refused before anything is spent. The code that reads and compares policies is
+imported only if there is one.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ import re
 from dprecipe.faults import Finding
 from dprecipe.language.base import Block
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.places import Spot
 from dprecipe.recipe.suggest import suggest_word
 from dprecipe.recipe.vocabulary import (
     Expect,
+    Spot,
     describe_form,
     find_tag,
     list_keys,

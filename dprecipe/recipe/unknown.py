@@ -9,13 +9,11 @@ from dataclasses import replace
 
 from dprecipe.faults import Finding
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.places import Spot
 from dprecipe.recipe.root import PublicRecipe, choose_root
-from dprecipe.recipe.suggest import find_elsewhere, find_synonym, generalise_path, is_read
-from dprecipe.recipe.synonyms import Synonym
-from dprecipe.recipe.vocabulary import Known, has_place, list_every_key, list_keys, quote_word
+from dprecipe.recipe.suggest import Synonym, find_elsewhere, find_synonym, generalise_path, is_read
+from dprecipe.recipe.vocabulary import Known, Spot, has_place, list_every_key, list_keys, quote_word
 from dprecipe.text.near import nearest_word
-from dprecipe.text.spaces import report_missing_space
+from dprecipe.text.syntax import report_missing_space
 from dprecipe.text.tree import Mapping, Node, Path, child_node
 
 

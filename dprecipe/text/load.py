@@ -26,7 +26,7 @@ from yaml.scanner import Scanner
 from dprecipe.faults import Finding, Place
 from dprecipe.text import syntax
 from dprecipe.text.scalars import NotFiniteError, resolve_scalar
-from dprecipe.text.spaces import find_odd_space, find_space_before, report_split_number
+from dprecipe.text.syntax import find_odd_space, find_space_before, report_split_number
 from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence, to_plain
 
 MAX_BYTES = 512 * 1024

@@ -15,7 +15,7 @@ from dprecipe.cli.schema import schema_text
 from dprecipe.contract.table import MECHANISMS
 from dprecipe.faults import RecipeError
 from dprecipe.recipe.read import read_text
-from dprecipe.recipe.synonyms import Synonym, read_synonyms
+from dprecipe.recipe.suggest import Synonym, read_synonyms
 from dprecipe.recipe.vocabulary import REFUSED, has_place, list_every_key, list_keys
 from dprecipe.recipe.wording import word_error
 from dprecipe.text.codes import CODES

@@ -9,8 +9,7 @@ import pytest
 from dprecipe.language.base import Block
 from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.vocabulary import Expect, list_keys
-from dprecipe.text.merge import DEFAULTS, TAGS, overlay_trees
-from dprecipe.text.overrides import read_overrides
+from dprecipe.text.merge import DEFAULTS, TAGS, overlay_trees, read_overrides
 from dprecipe.text.tree import to_plain
 from tests.text.reading import load
 

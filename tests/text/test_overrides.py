@@ -8,7 +8,7 @@ import pytest
 
 from dprecipe.faults import RecipeError
 from dprecipe.recipe.read import read
-from dprecipe.text.overrides import read_overrides
+from dprecipe.text.merge import read_overrides
 from dprecipe.text.tree import to_plain
 from tests.text.reading import show
 
