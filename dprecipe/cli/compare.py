@@ -9,11 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from dprecipe import comparison as comparison
 from dprecipe.cli.arguments import TextOrJson
 from dprecipe.cli.files import replace_output
-from dprecipe.comparison import compare as comparison
-from dprecipe.comparison.compare import Interval, PairedTest, Standing, compare_all
-from dprecipe.comparison.contenders import Contender, contend_recipe, contend_release
+from dprecipe.comparison import Contender, Interval, PairedTest, Standing, compare_all, contend_recipe, contend_release
 from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import enforce_on_plan

@@ -27,7 +27,7 @@ from dprecipe.data.profile import Bars, ColumnProfile, SourceProfile, profile_so
 from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource
 from dprecipe.faults import DataFault, Finding, PlanRefused, RecipeError, UsageFault
-from dprecipe.nonprivate import rules as nonprivate_rules
+from dprecipe.nonprivate.plan import check as check_public
 from dprecipe.page import (
     escape_html,
     escape_lines,
@@ -87,7 +87,7 @@ def data_check(
 
 def _check_rules(loaded: Loaded | LoadedPublic) -> list[Finding]:
     if isinstance(loaded, LoadedPublic):
-        return nonprivate_rules.check(loaded.recipe)
+        return check_public(loaded.recipe)
     return rules.check(loaded.recipe, loaded.source.attachments)
 
 

@@ -98,7 +98,7 @@ def _describe_error(error: BaseException) -> str:
 
 def _texts_of(refusal: PlanRefused) -> dict[str, str]:
     """Returns the texts of the files that a refusal points into, to show the lines."""
-    from dprecipe.text.files import read_file
+    from dprecipe.text.load import read_file
 
     texts: dict[str, str] = {}
     for place in {finding.place for finding in refusal.findings if isinstance(finding.place, Place)}:

@@ -20,8 +20,7 @@ from dprecipe.cli.files import write_documents
 from dprecipe.cli.render import Findings
 from dprecipe.contract.document import DIALECT, schema_of
 from dprecipe.contract.table import MECHANISMS
-from dprecipe.nonprivate.documents import provenance_schema
-from dprecipe.nonprivate.plan_document import PublicPlanDocument
+from dprecipe.nonprivate.documents import PublicPlanDocument, provenance_schema
 from dprecipe.planning.schema import plan_schema
 from dprecipe.policy.read import policy_schema
 from dprecipe.recipe.root import PublicRecipe, Recipe

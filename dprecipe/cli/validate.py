@@ -103,9 +103,9 @@ def _check(
     loaded = read_any(file, overrides)
     violations = check_loaded(loaded, policy)
     if isinstance(loaded, LoadedPublic):
-        from dprecipe.nonprivate import rules as nonprivate
+        from dprecipe.nonprivate.plan import check as check_public
 
-        findings = nonprivate.check(loaded.recipe)
+        findings = check_public(loaded.recipe)
     else:
         findings = rules.check(loaded.recipe, loaded.source.attachments)
         findings += accounts.check_file(loaded.recipe, file)

@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from dprecipe.language.tuning import Candidates, Tuning, Value
-from dprecipe.recipe.point import set_values
-from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.root import Recipe, set_values
 
 Point = Mapping[str, Value]
 """A value for each key of `tuning.over`."""

@@ -13,8 +13,8 @@ from dprecipe.planning.candidates import Point, trial_recipe
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.rounding import round_up
-from dprecipe.recipe.point import set_values
 from dprecipe.recipe.read import Loaded
+from dprecipe.recipe.root import set_values
 
 
 def plan(loaded: Loaded) -> Plan:

@@ -23,8 +23,7 @@ from dprecipe.planning.tuning_score import check_score
 from dprecipe.planning.tuning_words import describe_comparison
 from dprecipe.planning.verifiable import find_unsupported
 from dprecipe.privacy.events import Charge
-from dprecipe.recipe.point import PointError
-from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.root import PointError, Recipe
 
 Attachments = tuple[tuple[str, str], ...]
 """Name and text of each file, as in `contract.plan.RecipeSource`."""

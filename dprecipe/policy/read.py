@@ -27,8 +27,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import sort_findings
 from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.vocabulary import expect_form, list_keys, list_kinds
-from dprecipe.text.files import read_file
-from dprecipe.text.load import parse
+from dprecipe.text.load import parse, read_file
 from dprecipe.text.near import nearest_word
 from dprecipe.text.tree import Mapping, find_node, to_plain
 

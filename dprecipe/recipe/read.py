@@ -22,7 +22,7 @@ from dprecipe.language.statement import join_lines
 from dprecipe.recipe.root import AnyRecipe, PublicRecipe, Recipe, choose_root
 from dprecipe.recipe.vocabulary import list_shared_keys
 from dprecipe.text.dump import dump
-from dprecipe.text.files import read_file
+from dprecipe.text.load import read_file
 from dprecipe.text.merge import (
     Chain,
     OpenParent,

@@ -16,7 +16,7 @@ import yaml
 
 from dprecipe.cli.main import app
 from dprecipe.faults import Finding
-from dprecipe.nonprivate import rules as nonprivate
+from dprecipe.nonprivate import plan as nonprivate
 from dprecipe.planning import rules
 from dprecipe.recipe.read import LoadedPublic, read_any
 

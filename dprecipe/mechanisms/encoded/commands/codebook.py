@@ -19,7 +19,7 @@ from dprecipe.planning import rules
 from dprecipe.policy.apply import enforce_on_recipe
 from dprecipe.recipe.read import read
 from dprecipe.screen import write_output
-from dprecipe.text.files import read_file
+from dprecipe.text.load import read_file
 
 
 def write_codebook(

@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from dprecipe.comparison.compare import PairedTest, adjust_by_holm, compare_all, draw_standing, find_interval
-from dprecipe.comparison.contenders import ClaimTerms, Contender
+from dprecipe.comparison import (
+    ClaimTerms,
+    Contender,
+    PairedTest,
+    adjust_by_holm,
+    compare_all,
+    draw_standing,
+    find_interval,
+)
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import accountants, gdp
 from dprecipe.privacy.adjacency import Neighbouring

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.recipe.point import PointError, set_values
 from dprecipe.recipe.read import read
+from dprecipe.recipe.root import PointError, set_values
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
