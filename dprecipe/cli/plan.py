@@ -16,10 +16,9 @@ from dprecipe.models.layout import trained_parameters
 from dprecipe.models.schema import Pretrained, Transformer
 from dprecipe.models.trained import layer_of
 from dprecipe.nonprivate.plan import make_plan as make_public_plan
-from dprecipe.planning.audit import describe_audit
-from dprecipe.planning.canaries import canaries_of, naming_of
+from dprecipe.planning.audit import canaries_of, describe_audit, naming_of
+from dprecipe.planning.candidates import describe_candidates, describe_runs, describe_score
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.tuning_words import describe_candidates, describe_runs, describe_score
 from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.policy.apply import enforce_on_plan, enforce_on_recipe
 from dprecipe.privacy.rounding import write_number

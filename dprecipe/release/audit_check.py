@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import Fault
-from dprecipe.planning.canaries import canaries_of, naming_of
+from dprecipe.planning.audit import canaries_of, naming_of
 from dprecipe.privacy.audit.implied import implied_epsilon, step_curve, step_mu
 from dprecipe.privacy.audit.program import digest_program, digest_sources
 from dprecipe.privacy.audit.results import Audit, AuditBound, AuditTest, Guesses

@@ -15,7 +15,7 @@ import pytest
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.noisy_sum.certificate import AUDIT_TESTS
-from dprecipe.planning.canaries import naming_of
+from dprecipe.planning.audit import naming_of
 from dprecipe.privacy.audit.implied import implied_epsilon, step_curve, step_mu
 from dprecipe.privacy.audit.program import make_audit
 from dprecipe.privacy.audit.results import AttackTrials, Audit, AuditBound, Excess, Frequency, Guesses, Variance

@@ -91,7 +91,7 @@ def test_the_plan_says_what_the_data_set_is_and_who_says_so() -> None:
 
 def test_every_mechanism_has_the_rule() -> None:
     """It is a rule of recipes, not of a mechanism's own."""
-    from dprecipe.planning import query, rules
+    from dprecipe.planning import records, rules
 
-    assert query.check_query in rules.RULES
+    assert records.check_query in rules.RULES
     assert len(MECHANISMS) >= 4
