@@ -22,7 +22,7 @@ from dprecipe.privacy import accountants, gdp
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.recipe.read import read_text
-from dprecipe.release.plots import render_svg
+from dprecipe.release.figures import render_svg
 
 TERMS = ClaimTerms(Neighbouring("add_or_remove_one"), "record", 1)
 A, B = (0.91, 0.89, 0.94, 0.90, 0.92), (0.93, 0.90, 0.96, 0.93, 0.93)

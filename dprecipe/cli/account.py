@@ -29,8 +29,8 @@ from dprecipe.faults import UsageFault
 from dprecipe.language.words import join_with_or
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.rounding import round_up
-from dprecipe.release import limits
 from dprecipe.release import sign as signing
+from dprecipe.release import untrusted
 from dprecipe.release.untrusted import ContentError, to_bytes
 from dprecipe.screen import as_json, write_note, write_output
 
@@ -177,7 +177,7 @@ def verify(
     if public_key is not None and head is None:
         raise UsageFault("--public-key is of a head", "add --head FILE")
     known = None if head is None else _read_head(head, public_key)
-    with limits.refusing_beyond(max_seconds, int(max_memory * 2**30), lambda why: AccountInvalid(subject, [why])):
+    with untrusted.refusing_beyond(max_seconds, int(max_memory * 2**30), lambda why: AccountInvalid(subject, [why])):
         count = _recount(subject, known)
     state = count.state
     write_output(

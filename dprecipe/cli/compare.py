@@ -17,7 +17,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import enforce_on_plan
 from dprecipe.recipe.read import read
-from dprecipe.release.plots import render_svg_file
+from dprecipe.release.figures import render_svg_file
 from dprecipe.release.scores import format_score
 from dprecipe.release.verify import verify
 from dprecipe.screen import as_json, show_document, write_output

@@ -44,7 +44,7 @@ def export(
     Raises:
         UsageFault: another form, `out` exists, or a flag does not belong to the form.
         CertificateInvalid: the release does not verify.
-        DataFault, RunFailed: see `models.onnx.export_onnx` and `release.hub_folder.write_hub_folder`.
+        DataFault, RunFailed: see `models.onnx.export_onnx` and `release.distribution.write_hub_folder`.
     """
     release = find_model_folder(release)
     check_absent(out)
@@ -57,7 +57,7 @@ def export(
         _note(verify(release, public_key) if not no_verify else None, release)
         _export_onnx(release, out)
     elif form == "huggingface":
-        from dprecipe.release.hub_folder import write_hub_folder
+        from dprecipe.release.distribution import write_hub_folder
 
         if no_verify:
             raise UsageFault("a release is verified before it becomes a folder to upload", "remove --no-verify")
@@ -75,7 +75,7 @@ def export(
 
 
 def _sign(release: Path, out: Path, key: Path, public_key: Path | None, *, check: bool) -> None:
-    from dprecipe.release.model_signature import load_curve_key, sign_folder
+    from dprecipe.release.distribution import load_curve_key, sign_folder
 
     if not check:
         raise UsageFault("a release is verified before it is signed", "remove --no-verify")

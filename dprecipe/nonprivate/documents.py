@@ -16,7 +16,7 @@ from dprecipe.language.base import PositiveInt
 from dprecipe.models.public_record import NO_GUARANTEE, PublicRecord
 from dprecipe.page import escape_html, escape_lines, render_bullets, render_page, render_section, render_table
 from dprecipe.release import card, scores
-from dprecipe.release.score_blocks import AnyScore
+from dprecipe.release.scores import AnyScore
 
 
 class PublicPlanDocument(Document):

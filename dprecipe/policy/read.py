@@ -28,7 +28,7 @@ from dprecipe.recipe.read import sort_findings
 from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.vocabulary import expect_form, list_keys, list_kinds
 from dprecipe.text.load import parse, read_file
-from dprecipe.text.near import nearest_word
+from dprecipe.text.spelling import nearest_word
 from dprecipe.text.tree import Mapping, find_node, to_plain
 
 Word = Annotated[str, Field(min_length=1, max_length=100)]

@@ -19,7 +19,7 @@ from typing import Any
 from dprecipe.contract.table import MECHANISMS
 from dprecipe.recipe.vocabulary import Known, Spot, find_tag, has_place, list_every_key, list_keys, list_kinds
 from dprecipe.text.merge import TAGS
-from dprecipe.text.near import loosen_word, nearest_word
+from dprecipe.text.spelling import loosen_word, nearest_word
 from dprecipe.text.tree import Mapping, Path, Scalar
 
 WORDS = "words"

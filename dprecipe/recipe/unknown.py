@@ -12,7 +12,7 @@ from dprecipe.language.words import join_with_or
 from dprecipe.recipe.root import PublicRecipe, choose_root
 from dprecipe.recipe.suggest import Synonym, find_elsewhere, find_synonym, generalise_path, is_read
 from dprecipe.recipe.vocabulary import Known, Spot, has_place, list_every_key, list_keys, quote_word
-from dprecipe.text.near import nearest_word
+from dprecipe.text.spelling import nearest_word
 from dprecipe.text.syntax import report_missing_space
 from dprecipe.text.tree import Mapping, Node, Path, child_node
 

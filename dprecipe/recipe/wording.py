@@ -32,7 +32,7 @@ from dprecipe.recipe.vocabulary import (
     list_offered,
     quote_word,
 )
-from dprecipe.text.near import nearest_word
+from dprecipe.text.spelling import nearest_word
 from dprecipe.text.tree import Entry, Mapping, Node, Path, Scalar, Sequence, to_plain
 
 ROUNDS = 5

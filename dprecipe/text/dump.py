@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dprecipe.faults import UsageFault
-from dprecipe.text.scalars import NotFiniteError, resolve_scalar
-from dprecipe.text.tree import Path
+from dprecipe.text.tree import NotFiniteError, Path, resolve_scalar
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
 # Words that YAML 1.1 readers take for something else than text.

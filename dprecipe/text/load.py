@@ -27,9 +27,8 @@ from yaml.scanner import Scanner
 
 from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.text import syntax
-from dprecipe.text.scalars import NotFiniteError, resolve_scalar
 from dprecipe.text.syntax import find_odd_space, find_space_before, report_split_number
-from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence, to_plain
+from dprecipe.text.tree import Entry, Mapping, Node, NotFiniteError, Scalar, Sequence, resolve_scalar, to_plain
 
 MAX_BYTES = 512 * 1024
 MAX_DEPTH = 24

@@ -9,8 +9,8 @@ import pytest
 from dprecipe.privacy.audit.program import make_audit
 from dprecipe.privacy.audit.results import AttackTrials, Audit, Excess, Frequency, Guesses
 from dprecipe.privacy.audit.verdicts import judge_bound, judge_test
-from dprecipe.release import figures, plots
-from dprecipe.release.audit_report import (
+from dprecipe.release import figures
+from dprecipe.release.audit import (
     LIMITS,
     NOT_AUDITED,
     describe_bound,
@@ -47,7 +47,7 @@ def audit_of(**changes: Any) -> Audit:
 
 def test_the_figure_is_in_the_language_of_figures() -> None:
     (figure,) = list_audit_figures(audit_of())
-    assert figures.find_flaw(plots.render_svg(figure.name, figure.draw), figure.name, figure.words) is None
+    assert figures.find_flaw(figures.render_svg(figure.name, figure.draw), figure.name, figure.words) is None
 
 
 def test_nothing_bounded_is_no_figure_and_no_audit_is_told() -> None:

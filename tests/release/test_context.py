@@ -10,7 +10,7 @@ import pytest
 from dprecipe.cli.verify import verified_lines
 from dprecipe.language.statement import ReleaseStatement
 from dprecipe.release.account_report import describe_other_runs
-from dprecipe.release.context import list_context
+from dprecipe.release.card import list_context
 from dprecipe.release.exports import EXPORTS
 from dprecipe.release.nist import list_answers
 from dprecipe.release.registry import describe_deployment

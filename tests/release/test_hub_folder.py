@@ -13,8 +13,8 @@ import yaml
 from dprecipe.faults import UsageFault
 from dprecipe.models.file import describe_file, parse_description
 from dprecipe.recipe.read import read_source
+from dprecipe.release.distribution import find_task, render_readme, write_hub_folder
 from dprecipe.release.facts import PublicScore
-from dprecipe.release.hub_folder import find_task, render_readme, write_hub_folder
 from dprecipe.release.rebuild import stated_source
 from dprecipe.release.schema import Statement
 from dprecipe.release.verify import verify

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 from dprecipe.cli.main import app
 from dprecipe.faults import CertificateInvalid
 from dprecipe.privacy import cross_check
-from dprecipe.release import limits, rebuild, recompute
+from dprecipe.release import rebuild, recompute, untrusted
 from dprecipe.release.verify import verify
 
 POSIX = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers there")
-LINUX = pytest.mark.skipif(not limits.STATUS.exists(), reason="no such count of memory there")
+LINUX = pytest.mark.skipif(not untrusted.STATUS.exists(), reason="no such count of memory there")
 
 
 def spin(*_: Any) -> Any:
@@ -38,7 +38,7 @@ def spin(*_: Any) -> Any:
 @POSIX
 def test_time_is_bounded_and_what_was_there_is_left() -> None:
     previous = signal.getsignal(signal.SIGPROF)
-    with pytest.raises(limits.Exceeded), limits.bound_resources(0.05, None):
+    with pytest.raises(untrusted.Exceeded), untrusted.bound_resources(0.05, None):
         spin()
     assert signal.getsignal(signal.SIGPROF) is previous
     assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
@@ -47,7 +47,7 @@ def test_time_is_bounded_and_what_was_there_is_left() -> None:
 @POSIX
 def test_waiting_costs_nothing() -> None:
     """Processor time is counted: a busy machine makes no certificate invalid."""
-    with limits.bound_resources(0.2, None):
+    with untrusted.bound_resources(0.2, None):
         time.sleep(0.5)
 
 
@@ -101,7 +101,7 @@ def test_a_lack_of_memory_is_no_other_opinion(finished: Any, monkeypatch: pytest
 @LINUX
 def test_memory_is_bounded() -> None:
     code = (
-        "import numpy as np\nfrom dprecipe.release.limits import bound_resources\n"
+        "import numpy as np\nfrom dprecipe.release.untrusted import bound_resources\n"
         "with bound_resources(None, 256 << 20):\n"
         "    kept = np.ones(16 << 20)\n"  # 128 MiB
         "    try:\n        np.ones(64 << 20)\n    except MemoryError:\n        print('bounded')\n"
@@ -114,7 +114,7 @@ def test_memory_is_bounded() -> None:
 @LINUX
 def test_the_limit_is_left_as_it_was() -> None:
     previous = resource.getrlimit(resource.RLIMIT_DATA)
-    with limits.bound_resources(None, 1 << 30):
+    with untrusted.bound_resources(None, 1 << 30):
         assert resource.getrlimit(resource.RLIMIT_DATA)[0] != previous[0]
     assert resource.getrlimit(resource.RLIMIT_DATA) == previous
 

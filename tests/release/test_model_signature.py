@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from dprecipe.cli.main import app
 from dprecipe.faults import UsageFault
+from dprecipe.release.distribution import load_curve_key, sign_folder
 from dprecipe.release.exports import EXPORTS
-from dprecipe.release.model_signature import load_curve_key, sign_folder
 from dprecipe.release.verify import verify
 
 PEM, PLAIN = serialization.Encoding.PEM, serialization.NoEncryption()
