@@ -21,7 +21,6 @@ ORDER = (
         "progress",
         "durable",
         "libraries",
-        "library_warnings",
         "timeline",
         "__version__",
     ),
