@@ -119,7 +119,7 @@ def importing_libraries(subject: str = "training", package: str = PACKAGE) -> It
         raise
     except Exception as error:  # the import of a library may raise anything
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        if missing is not None and _find_extra(missing) is not None:
+        if missing is not None and any(missing in libraries for libraries in EXTRAS.values()):
             raise _name_missing(subject, [missing]) from error
         own = {PACKAGE, package.partition(".")[0]}
         name = _find_broken_package(error, own)
@@ -130,10 +130,6 @@ def importing_libraries(subject: str = "training", package: str = PACKAGE) -> It
             f"{name} can't be imported ({type(error).__name__}: {text}), and {subject} needs it",
             _remedy(name),
         ) from error
-
-
-def _find_extra(name: str) -> str | None:
-    return next((extra for extra, libraries in EXTRAS.items() if name in libraries), None)
 
 
 def _name_missing(subject: str, names: Sequence[str]) -> UsageFault:

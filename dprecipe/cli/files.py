@@ -1,4 +1,4 @@
-"""Files that commands write, in folders and files named by `--out`, and notes on progress.
+"""Files that commands write, in folders and files named by `--out`; releases that they read; notes on progress.
 
 A new file appears whole, and replaces nothing.
 """
@@ -13,11 +13,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from dprecipe import durable
 from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.privacy.rounding import write_number
 from dprecipe.release.folder import CERTIFICATE_FILES
 from dprecipe.screen import write_note
+
+if TYPE_CHECKING:
+    from dprecipe.release.verify import Verified
 
 NOTE_INTERVAL = 2.0
 """Seconds between two notes on progress."""
@@ -72,6 +77,16 @@ def path_in_recipe(recipe: Path, file: Path) -> str:
         relative = str(file.resolve())
     path = PurePath(relative).as_posix()
     return path if re.fullmatch(r"[\w./-]+", path) else json.dumps(path, ensure_ascii=False)
+
+
+def verify_release(release: Path, public_key: Path | None) -> Verified:
+    """Verifies a release, and notes its claim. Raises as `release.verify.verify`."""
+    from dprecipe.release.verify import verify
+
+    verified = verify(release, public_key)
+    claim = verified.claim
+    write_note(f"verified {release}: ε = {claim.epsilon:g} at δ = {write_number(claim.delta)}")
+    return verified
 
 
 def limit_notes() -> Callable[[str], None]:

@@ -65,7 +65,8 @@ def plan(
             [
                 *plan_lines(result),
                 *account_lines(result),
-                *assumption_lines(result),
+                "  rests on",
+                *(f"    - {a.text} ({a.checked_by})" for a in result.assumptions),
                 *comparison_lines(result, comparisons),
             ]
         )
@@ -136,11 +137,6 @@ def spending_lines(plan: Plan) -> list[str]:
     first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
     lines = (f"    {name.ljust(first)}  {cost.ljust(second)}  {more}".rstrip() for name, cost, more in rows)
     return ["  who spends what, each alone", *lines]
-
-
-def assumption_lines(plan: Plan) -> list[str]:
-    """Lists the assumptions of the claim, as lines of text; every certificate states them too."""
-    return ["  rests on", *(f"    - {a.text} ({a.checked_by})" for a in plan.assumptions)]
 
 
 def _trained_rows(plan: Plan) -> list[tuple[str, str]]:

@@ -102,7 +102,7 @@ def synthesize(
         with open_records(draft, writer.names, columns, guard_formulas=guard_formulas) as file:
             records = _draw(writer, wanted, (max_tokens, temperature, top_p), seed, progress)
             while chunk := list(itertools.islice(records, CHUNK)):
-                formulas += count_formulas(chunk, texts)
+                formulas += sum(str(record[name]).startswith(FORMULAS) for record in chunk for name in texts)
                 file.write(chunk)
         progress.end(total, writer.tally.describe)
         said = describe_synthetic(folder, verified, draft, out.name, writer, wanted, (temperature, top_p, seed))
@@ -216,11 +216,6 @@ def open_records(
 def list_texts(names: Sequence[str], columns: Columns) -> list[str]:
     """Returns the columns that hold texts; declared values among them, which the recipe's author has chosen."""
     return [name for name in names if _type_of(columns, name) == "string"]
-
-
-def count_formulas(records: Sequence[Record], names: Collection[str]) -> int:
-    """Counts the fields of these columns that a spreadsheet would take for formulas."""
-    return sum(str(record[name]).startswith(FORMULAS) for record in records for name in names)
 
 
 def _type_of(columns: Columns, name: str) -> str:

@@ -24,11 +24,6 @@ MAX_POINTS = 64
 others as the recipe has them."""
 
 
-def list_ends(candidates: Candidates) -> tuple[Value, ...]:
-    """Returns the values of a list, or both ends of a range."""
-    return candidates.values if candidates.values is not None else tuple(candidates.range or ())
-
-
 def may_draw(candidates: Candidates, value: object) -> bool:
     """Returns True if a run can have drawn this value."""
     if candidates.values is not None:
@@ -53,7 +48,9 @@ def value_at(candidates: Candidates, uniform: float) -> Value:
 def list_points(tuning: Tuning) -> Iterator[tuple[int, Point]]:
     """Lists points to check, each with the place in `over` that it is about: every value alone, then all combinations
     where these are few."""
-    ends: Sequence[tuple[Value, ...]] = [list_ends(each) for each in tuning.over]
+    ends: Sequence[tuple[Value, ...]] = [
+        tuple(each.range or ()) if each.values is None else each.values for each in tuning.over
+    ]
     for index, values in enumerate(ends):
         yield from ((index, {tuning.over[index].key: value}) for value in values)
     if len(ends) > 1 and math.prod(map(len, ends)) <= MAX_POINTS:

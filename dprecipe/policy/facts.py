@@ -251,7 +251,8 @@ class _Finder:
             files = [self._root / name.file]
             for path in map(_as_posix, self.follow(os.fspath(files[0]))):
                 spellings += [self.spell(path), *(Spelling(path + below, None, True) for below in inner)]
-            files += _list_links(files[0]) if inner else ()
+            if inner:
+                files += (Path(entry.path) for entry in _walk(files[0]) if _has_other_names(entry))
         identities, paths = [], set[str]()
         for file in files:
             names = self.follow(os.fspath(file))
@@ -322,11 +323,6 @@ def _has_other_names(entry: os.DirEntry[str]) -> bool:
         return entry.is_symlink() or (entry.is_file() and os.stat(entry.path).st_nlink > 1)
     except OSError:
         return False
-
-
-def _list_links(folder: Path) -> Iterator[Path]:
-    """Yields the entries of a folder that have names elsewhere."""
-    return (Path(entry.path) for entry in _walk(folder) if _has_other_names(entry))
 
 
 def _find_others(identities: set[Identity], folders: Sequence[Path]) -> dict[Identity, list[str]]:

@@ -116,7 +116,8 @@ def _report_misplaced(at: Spot, known: Sequence[Known], tree: Mapping) -> Findin
         written = [place for place in known if _is_parent_written(tree, place.path)]
         known = written or known  # a block that the recipe has comes before one that few recipes have
         paths = [place.path for place in known]
-        message = f"unknown key{f' of {here}' if here else ''}; it belongs under {_describe_parents(paths)}"
+        parents = " or ".join(quote_word(path.rpartition(".")[0] or "the top") for path in paths)
+        message = f"unknown key{f' of {here}' if here else ''}; it belongs under {parents}"
         remedy = f"move it to {' or '.join(paths)}"
         if not any(has_place(tree, path) for path in paths):
             remedy = f"remove it, or {remedy}, where {known[0].kind} stands"
@@ -129,10 +130,6 @@ def _is_parent_written(tree: Mapping, dotted: str) -> bool:
     for name in dotted.split(".")[:-1]:
         node = None if node is None else child_node(node, int(name) if name.isdecimal() else name)
     return node is not None
-
-
-def _describe_parents(paths: Sequence[str]) -> str:
-    return " or ".join(quote_word(path.rpartition(".")[0] or "the top") for path in paths)
 
 
 def _report_misspelt(at: Spot, meant: str) -> Finding:

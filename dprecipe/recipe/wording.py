@@ -196,16 +196,12 @@ def _write(kind: str, at: Spot, context: Context) -> Finding:
         return _no_kind(at)
     if kind == "union_tag_invalid" and tagged and isinstance(at.node, Mapping):
         return report_unknown_kind(select_kind(at))
-    if kind == "literal_error" and _is_tag(at):
+    if kind == "literal_error" and at.path and at.path[-1] == find_tag(at.owners):
         return report_unknown_kind(at)
     writer = _WRITERS.get(kind)
     if writer is not None:
         return writer(at, context)
     return find_mismatch(at)
-
-
-def _is_tag(at: Spot) -> bool:
-    return bool(at.path) and at.path[-1] == find_tag(at.owners)
 
 
 def _no_kind(at: Spot) -> Finding:

@@ -273,7 +273,10 @@ def render_audit(audit: Audit | None, figures: str) -> str:
         body += render_table(columns, rows)
         body += f'<p class="small">{escape_html(_explain(audit.bounds))}</p>'
     if audit.tests:
-        rows = [(test.text, "passed" if test.passed else "failed", _read_p_value(test)) for test in audit.tests]
+        rows = [
+            (test.text, "passed" if test.passed else "failed", "" if test.level == 0 else f"{test.p_value:.2g}")
+            for test in audit.tests
+        ]
         table = render_table(("expected of a sound program", "result", "p-value"), rows)
         body += (
             f"<details><summary>{len(audit.tests):,} tests of the program on synthetic records: a sound program fails "
@@ -321,10 +324,6 @@ def describe_evidence(bound: AuditBound) -> str:
         f"called in: {seen.positives_in:,} of {seen.trials_in:,} with the canary, {seen.positives_out:,} of "
         f"{seen.trials_out:,} without"
     )
-
-
-def _read_p_value(test: AuditTest) -> str:
-    return "" if test.level == 0 else f"{test.p_value:.2g}"
 
 
 def _error(tests: Sequence[AuditTest]) -> float:

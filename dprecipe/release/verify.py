@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,7 +121,7 @@ def verify(
 
     With `public_key` (PEM, Ed25519) there must be an envelope with a valid signature by that key. Verification may take
     at most `max_seconds` of processor time and `max_memory` bytes (None: no bound), where the system can enforce that:
-    see `limits.bound_resources`.
+    see `untrusted.bound_resources`.
 
     Raises:
         CertificateInvalid: naming each thing that does not hold, or what was not recomputed within those bounds.
@@ -130,12 +129,12 @@ def verify(
     """
     key = None if public_key is None else load_public_key(public_key)
     case = _Case(path, path.name, [], [], [], list(STAGES))
-    with untrusted.refusing_beyond(max_seconds, max_memory, partial(_refuse_beyond, case)):
+
+    def refuse(message: str) -> CertificateInvalid:
+        return CertificateInvalid([f"{message} (not recomputed: {', '.join(case.remaining)})"])
+
+    with untrusted.refusing_beyond(max_seconds, max_memory, refuse):
         return _verify_case(path, key, case)
-
-
-def _refuse_beyond(case: _Case, message: str) -> CertificateInvalid:
-    return CertificateInvalid([f"{message} (not recomputed: {', '.join(case.remaining)})"])
 
 
 def _verify_case(path: Path, key: Ed25519PublicKey | None, case: _Case) -> Verified:

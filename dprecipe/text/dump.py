@@ -48,7 +48,8 @@ def _entry(head: str, value: Any, path: Path, indent: str, lines: list[str], com
         lines.append(head)
         _items(value, path, indent, lines, comment)
     else:
-        lines.append(_commented(f"{head} {_flow(value)}", comment(path)))
+        note = comment(path)
+        lines.append(f"{head} {_flow(value)}" + (f"  # {note}" if note else ""))
 
 
 def _items(values: Sequence[Any], path: Path, indent: str, lines: list[str], comment: Comment) -> None:
@@ -96,10 +97,6 @@ def _text(value: str) -> str:
 def _escape(character: str) -> str:
     code = ord(character)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
-
-
-def _commented(line: str, comment: str) -> str:
-    return f"{line}  # {comment}" if comment else line
 
 
 def _is_list(value: Any) -> bool:
