@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dprecipe import screen
+from dprecipe.cli.init import make_starter
 from dprecipe.cli.main import app
-from dprecipe.recipe.starters import make_starter
 from dprecipe.text.dump import dump_inline
 
 PACKAGE = Path(__file__).parents[1] / "dprecipe"

@@ -1,4 +1,7 @@
-"""`dprecipe init`: a commented starter recipe that validates, with example columns or with those of a file."""
+"""`dprecipe init`: a commented starter recipe that validates, with example columns or with those of a file.
+
+What follows the data is each mechanism's own.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,102 @@ from typing import Annotated
 
 import typer
 
-from dprecipe.contract.table import mechanism_of
+from dprecipe.contract import table
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from dprecipe.screen import write_output
+
+HEAD = """\
+# yaml-language-server: $schema=schemas/recipe.schema.json
+# (`dprecipe schema` writes that folder; editors then check and complete this file)
+#
+#   dprecipe validate {file}    check it; reads no data
+#   dprecipe plan {file}        what it will spend
+#   dprecipe run {file}         train, and write the model with its certificate
+
+recipe: dprecipe/v1          # the version of the language
+name: {name}
+
+"""
+
+TABLE = """\
+  # Ranges and categories are declared, never measured.
+  train: &TRAIN
+  size: 10000                # number of training records; declared, and treated as public
+  unit: record               # or {column: user_id, max_records: 8}: all records of a user
+  preprocess:
+    - one_hot: {}            # every category column to indicators
+"""
+"""Lines that follow the first comment of a table."""
+
+DATA = {
+    "digits": """\
+data:
+  # 1,797 real handwritten digits that come with dprecipe; every fifth is held out as `test`.
+  train: {source: digits, split: train}
+  test: {source: digits, split: test, access: public}    # public: its accuracy may be published
+  size: 1438                 # number of training records; declared, and treated as public
+  unit: record               # who is protected: one record
+""",
+    "idx": """\
+data:
+  # Images and labels in the format of MNIST, plain or gzipped; paths are relative to --data-root.
+  train: {source: idx, images: train-images-idx3-ubyte.gz, labels: train-labels-idx1-ubyte.gz}
+  test: {source: idx, images: t10k-images-idx3-ubyte.gz, labels: t10k-labels-idx1-ubyte.gz, access: public}
+  size: 60000                # number of training records; declared, and treated as public
+  unit: record               # who is protected: one record
+  preprocess:
+    - scale: {mean: 0.1307, std: 0.3081}     # constants that are public knowledge, never measured
+""",
+    "csv": f"""\
+data:
+  # A table with a header line; paths are relative to --data-root.
+{TABLE}""",
+    "parquet": f"""\
+data:
+  # A Parquet table; paths are relative to --data-root.
+{TABLE}""",
+    "json_lines": f"""\
+data:
+  # A table of one JSON object a line; paths are relative to --data-root.
+{TABLE}""",
+    "npz": """\
+data:
+  # Arrays in a NumPy archive; the path is relative to --data-root.
+  train: {source: npz, path: train.npz, shape: [20], classes: 2}
+  test: {source: npz, path: test.npz, shape: [20], classes: 2, access: public}
+  size: 10000                # number of training records; declared, and treated as public
+  unit: record               # who is protected: one record
+  preprocess:
+    - clip_features: {norm: 1.0}    # shrink each record to at most this length
+""",
+}
+
+TABLE = """\
+
+    source: {source}
+    path: train.{suffix}
+    columns:
+      age: {{kind: numeric, min: 0, max: 120}}
+      colour: {{kind: category, values: [red, green, blue]}}
+    label: {{column: outcome, values: ["no", "yes"]}}"""
+
+SUFFIXES = {"json_lines": "jsonl"}
+"""File suffixes that differ from the name of their source."""
+SOURCES = tuple(DATA)
+STARTERS = {kind: starter for kind, mechanism in table.MECHANISMS.items() if (starter := mechanism.starter) is not None}
+MECHANISMS = tuple(STARTERS)
+
+
+def make_starter(mechanism: str, source: str, name: str, data: str | None = None, file: str | None = None) -> str:
+    """Returns a recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`. `data`: a block instead of the
+    source's own. `file`: the name of its file, which its first comment repeats; by default that of the recipe.
+    """
+    file = file or f"{name}.yaml"
+    shown = shlex.quote(file) if file.isprintable() else "RECIPE"  # a comment is one line
+    data = data or DATA[source].replace(" &TRAIN", TABLE.format(source=source, suffix=SUFFIXES.get(source, source)))
+    return HEAD.format(name=name, file=shown) + STARTERS[mechanism].starter_text(source, data)
+
 
 BATCHES = 8
 """Steps of a pass over a small sample."""
@@ -87,7 +181,8 @@ def init_from(
             "say what the file is: --public, a sample that may be published; or --private, and the draft has names and "
             "kinds alone, with blanks to be filled in by hand",
         )
-    drafted = [kind for kind in MECHANISMS if mechanism_of(kind).can_split and not mechanism_of(kind).has_student]
+    known = table.MECHANISMS
+    drafted = [kind for kind in MECHANISMS if known[kind].can_split and not known[kind].has_student]
     if mechanism not in drafted:
         raise UsageFault(f"there is no draft for the mechanism {mechanism}", f"choose one of {', '.join(drafted)}")
     root = data_root(None, path)

@@ -11,10 +11,9 @@ from pydantic import ConfigDict, Field
 
 from dprecipe import __version__
 from dprecipe.contract.document import Document, Part
-from dprecipe.faults import Finding, Place, Severity
+from dprecipe.faults import CODES, Finding, Place, Severity
 from dprecipe.language.base import NonNegativeInt, PositiveInt
 from dprecipe.screen import make_printable
-from dprecipe.text.codes import CODES
 from dprecipe.text.load import split_lines
 
 NOWHERE = Place("", 1, 1)

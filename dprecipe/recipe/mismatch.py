@@ -8,7 +8,7 @@ import re
 from dprecipe.faults import Finding
 from dprecipe.language.base import Block
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.suggest import suggest_word
+from dprecipe.recipe.unknown import suggest_word
 from dprecipe.recipe.vocabulary import (
     Expect,
     Spot,

@@ -19,8 +19,7 @@ from dprecipe.language.words import join_with_or
 from dprecipe.recipe.mismatch import find_mismatch, report_unknown_kind, select_kind
 from dprecipe.recipe.root import choose_root
 from dprecipe.recipe.screening import screen_recipe
-from dprecipe.recipe.suggest import find_misspelt_tag, suggest_word
-from dprecipe.recipe.unknown import report_unknown_keys
+from dprecipe.recipe.unknown import find_misspelt_tag, report_unknown_keys, suggest_word
 from dprecipe.recipe.vocabulary import (
     Expect,
     Spot,

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from dprecipe.cli import main as cli
-from dprecipe.cli.init import init, init_from, make_name
+from dprecipe.cli.init import MECHANISMS, SOURCES, init, init_from, make_name, make_starter
 from dprecipe.cli.validate import check
 from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read_text
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from dprecipe.cli import plan as command
+from dprecipe.cli.init import make_starter
 from dprecipe.cli.plan import describe_canaries, plan_lines
 from dprecipe.cli.schema import SCHEMAS
 from dprecipe.contract.plan import Plan
@@ -16,7 +17,6 @@ from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
-from dprecipe.recipe.starters import make_starter
 from tests.recipe_texts import SMALL
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from dprecipe.cli.init import MECHANISMS, SOURCES, make_starter
 from dprecipe.cli.schema import SCHEMAS, recipe_schema, schema, schema_text
 from dprecipe.faults import RecipeError, UsageFault
 from dprecipe.recipe.read import read
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from dprecipe.text.load import parse
 from dprecipe.text.tree import to_plain
 from tests.text.reading import load

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dprecipe.cli.init import SOURCES, make_starter
 from dprecipe.cli.show import show
 from dprecipe.recipe.read import read, read_text
-from dprecipe.recipe.starters import SOURCES, make_starter
 
 FINE = Path(__file__).parents[1] / "golden" / "recipes" / "fine.yaml"
 

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dprecipe.cli import render
+from dprecipe.cli.init import make_starter
 from dprecipe.cli.main import app
 from dprecipe.cli.schema import SCHEMAS
 from dprecipe.cli.validate import find_siblings, validate
@@ -19,7 +20,6 @@ from dprecipe.faults import Finding, Place, Severity, UsageFault
 from dprecipe.planning import rules
 from dprecipe.recipe.read import read
 from dprecipe.recipe.root import Recipe
-from dprecipe.recipe.starters import make_starter
 from tests.schemas import validator_of
 from tests.text.reading import show
 

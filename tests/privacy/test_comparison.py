@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dprecipe.cli.init import make_starter
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold
 from dprecipe.planning.make import plan
 from dprecipe.privacy import accountants
@@ -24,7 +25,6 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import FixedSizeGaussian, Gaussian, PoissonGaussian, PoissonLaplace
 from dprecipe.privacy.stages.events import NoisyQuantile
 from dprecipe.recipe.read import read_text
-from dprecipe.recipe.starters import make_starter
 
 ABADI = (Charge(PoissonGaussian(0.01, 4.0), 10_000),)
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import yaml
 
+from dprecipe.cli.init import MECHANISMS, SOURCES, make_starter
 from dprecipe.cli.show import resolved_text
 from dprecipe.faults import Finding, RecipeError
 from dprecipe.planning import rules
 from dprecipe.recipe.read import read_text
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from dprecipe.text.dump import dump
 from dprecipe.text.load import parse
 from dprecipe.text.tree import Path as Steps

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dprecipe.cli.init import MECHANISMS, SOURCES, make_starter
 from dprecipe.contract.plan import RecipeSource
 from dprecipe.faults import Finding, RecipeError
 from dprecipe.language.base import Block
 from dprecipe.recipe.read import read, read_source, read_text
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from tests.recipe_texts import DIGITS, DPSGD
 from tests.sweeps import sweep
 from tests.text.reading import load, walk_nodes
