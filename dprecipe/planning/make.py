@@ -1,17 +1,11 @@
-"""Turns a recipe into a plan: pure arithmetic, no data read, no torch.
-
-A tuned recipe has several plans: of the whole, of each run, and of the released run. The code that carries them out
-reads plans alone.
-"""
+"""Turns a recipe into a plan: pure arithmetic, no data read, no torch."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
-from typing import final
 
 from dprecipe.contract.mechanism import Facts
-from dprecipe.contract.plan import Plan, PlanBudget, PlannedTuning, RecipeSource
+from dprecipe.contract.plan import Plan, PlanBudget, PlannedTuning
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import PlanRefused
 from dprecipe.planning import accept, audit, paid, public, records, rules, split, tuning
@@ -19,7 +13,7 @@ from dprecipe.planning.candidates import Point, trial_recipe
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.rounding import round_up
-from dprecipe.recipe.read import Loaded, read_source
+from dprecipe.recipe.read import Loaded
 from dprecipe.recipe.root import set_values
 
 
@@ -130,43 +124,3 @@ def plan_chosen(loaded: Loaded, chosen: Point) -> Plan:
         raise PlanRefused(loaded.located(findings))
     result = plan(replace(loaded, recipe=set_values(loaded.recipe, chosen)))
     return replace(result, tuning=replace(tuned.tuning, digest=tuned.digest, chosen=dict(chosen)))
-
-
-@lru_cache(maxsize=2)
-def planner_of(source: RecipeSource) -> TrialPlanner:
-    """Returns the planner of a tuned recipe, made once: solving takes seconds.
-
-    Raises:
-        PlanRefused, RecipeError: the texts have no plan.
-    """
-    return TrialPlanner(source)
-
-
-@final
-class TrialPlanner:
-    """The planner of the runs of a tuned recipe.
-
-    Raises:
-        PlanRefused, RecipeError: the texts have no plan.
-    """
-
-    def __init__(self, source: RecipeSource) -> None:
-        self._loaded = read_source(source)
-        self.whole: Plan = plan(self._loaded)
-        """The plan of all runs together."""
-
-    def plan_trial(self, point: Point) -> Plan:
-        """Returns the plan of one run: see `planning.make.plan_trial`."""
-        return plan_trial(self._loaded, self.whole, point)
-
-    def makes_model(self, point: Point) -> bool:
-        """Returns True if these values have a plan: some combinations contradict each other."""
-        try:
-            self.plan_trial(point)
-        except PlanRefused:
-            return False
-        return True
-
-    def plan_chosen(self, point: Point) -> Plan:
-        """Returns the plan after the choice: see `planning.make.plan_chosen`."""
-        return plan_chosen(self._loaded, point)

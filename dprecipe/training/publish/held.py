@@ -23,7 +23,7 @@ from dprecipe.account.faults import AccountInvalid, AccountUnavailable
 from dprecipe.contract.plan import Plan, RecipeSource
 from dprecipe.faults import Fault, RunFailed, UsageFault
 from dprecipe.libraries import importing_libraries
-from dprecipe.planning.make import planner_of
+from dprecipe.planning.trials import planner_of
 from dprecipe.policy.apply import enforce_on_run
 from dprecipe.privacy.ledger import Ledger, lock_ledger
 from dprecipe.release import certificate

@@ -24,7 +24,7 @@ from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import Interrupted, PlanRefused, RunFailed, UsageFault
 from dprecipe.language.tuning import Tuning
 from dprecipe.planning.candidates import list_points
-from dprecipe.planning.make import planner_of
+from dprecipe.planning.trials import planner_of
 from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.ledger import Ledger

@@ -28,7 +28,7 @@ from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import Records
 from dprecipe.faults import InternalFault, Interrupted, PlanRefused, RunFailed
 from dprecipe.planning.candidates import Point
-from dprecipe.planning.make import planner_of
+from dprecipe.planning.trials import planner_of
 from dprecipe.privacy import ledger as ledgers
 from dprecipe.progress import silence_progress
 from dprecipe.training.program.gather import Gathered, gather_records

@@ -14,7 +14,7 @@ from dprecipe import durable
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import InternalFault, RunFailed
 from dprecipe.planning.candidates import Point
-from dprecipe.planning.make import planner_of
+from dprecipe.planning.trials import planner_of
 from dprecipe.privacy.ledger import lock_ledger
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import PublicScore, RunFacts

@@ -15,7 +15,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.candidates import Point
-from dprecipe.planning.make import planner_of
+from dprecipe.planning.trials import planner_of
 from dprecipe.privacy.tuning.runs import make_runs
 from dprecipe.training.tuning.draws import choose, draw, load_or_draw
 

@@ -18,7 +18,7 @@ import dprecipe
 from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid, Fault, Interrupted, PlanRefused, RunFailed, UsageFault
-from dprecipe.planning.make import planner_of
+from dprecipe.planning.trials import planner_of
 from dprecipe.privacy.cross_check import LibraryAnswer
 from dprecipe.privacy.ledger import read
 from dprecipe.release.certificate import to_bytes
