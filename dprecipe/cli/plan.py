@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dprecipe.privacy.comparison import AccountantRow
 
 FORMATS = ("text", "json")
+MEASURED = "measured at the start of the run, from the memory there is"
 
 
 def plan(
@@ -94,7 +95,7 @@ def plan_lines(plan: Plan) -> list[str]:
         *((f"solved {path}", f"{value:g}") for path, value in plan.solved.items()),
         *plan.mechanism_plan.describe(),
         *_size_rows(plan),
-        *_memory_rows(plan),
+        *([("physical batch", MEASURED)] if plan.runtime.physical_batch == "auto" else []),
         *describe_canaries(plan),
         ("spends", f"{describe_spent(guarantee.epsilon, budget)}{plan.mechanism_plan.epsilon_note}"),
         (
@@ -208,13 +209,6 @@ def _size_rows(plan: Plan) -> list[tuple[str, str]]:
         text = f"from 1 to {data.max_units:,}, the number is protected; batches as expected of the most"
         rows.append(("units", text))
     return rows
-
-
-def _memory_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Lists how many records are in memory at once, where that is measured."""
-    if plan.runtime.physical_batch != "auto":
-        return []
-    return [("physical batch", "measured at the start of the run, from the memory there is")]
 
 
 def _position_rows(plan: Plan) -> list[tuple[str, str]]:

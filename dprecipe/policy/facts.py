@@ -23,7 +23,7 @@ from dprecipe.data.sources.base import SourceBlock
 from dprecipe.language.statement import ReleaseStatement
 from dprecipe.policy.globs import clean, is_within, may_meet
 from dprecipe.policy.read import PolicyRule
-from dprecipe.recipe.root import AnyRecipe, PublicRecipe, Recipe
+from dprecipe.recipe.root import AnyRecipe, PublicRecipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +159,12 @@ def read_facts(recipe: AnyRecipe) -> GovernedFacts:
     if isinstance(recipe, PublicRecipe):
         return GovernedFacts("none", recipe.model.kind, sources, tuple(_name_sources(data)), True)
     budget, unit = recipe.budget, data.unit
+    own = mechanism_of(recipe.mechanism.kind).private_files(recipe.mechanism)
     return GovernedFacts(
         recipe.mechanism.kind,
         recipe.model.kind,
         sources,
-        (*_name_sources(data), *_name_mechanism_files(recipe)),
+        (*_name_sources(data), *(name_file(file, f"mechanism.{key}", False) for key, file in own.items())),
         False,
         epsilon=None if budget.epsilon == "auto" else budget.epsilon,
         delta=budget.delta,
@@ -192,11 +193,6 @@ def _name_sources(data: Data) -> Iterator[DataName]:
         yield from name_data(data.train, "data.train", True)
     if data.public is not None:
         yield from name_data(data.public, "data.public", True)
-
-
-def _name_mechanism_files(recipe: Recipe) -> Iterator[DataName]:
-    for key, file in mechanism_of(recipe.mechanism.kind).private_files(recipe.mechanism).items():
-        yield name_file(file, f"mechanism.{key}", False)
 
 
 def matches_account(name: str, patterns: Sequence[str]) -> bool:

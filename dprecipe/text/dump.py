@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dprecipe.faults import UsageFault
+from dprecipe.screen import make_printable
 from dprecipe.text.tree import NotFiniteError, Path, resolve_scalar
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
@@ -90,13 +91,7 @@ def _text(value: str) -> str:
                 return value
         except NotFiniteError:
             pass
-    quoted = json.dumps(value, ensure_ascii=False)
-    return "".join(c if c.isprintable() else _escape(c) for c in quoted)
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    return make_printable(json.dumps(value, ensure_ascii=False))
 
 
 def _is_list(value: Any) -> bool:

@@ -145,7 +145,12 @@ def find_odd_space(text: str, place: Place) -> Finding | None:
     if match is None:
         return None
     column = next(match.start(group) for group in "abc" if match[group] is not None)
-    return _odd(ord(text[column]), Place(place.file, place.line, place.column + column))
+    return Finding(
+        "Y117",
+        f"U+{ord(text[column]):04X} looks like a space, but YAML reads it as a letter",
+        "type a space",
+        place=Place(place.file, place.line, place.column + column),
+    )
 
 
 def find_space_before(lines: list[str], line: int, file: str, first_column: int) -> Finding | None:
@@ -180,9 +185,3 @@ def report_split_number(whole: int | float, rest: str, place: Place) -> Finding:
     shown = f"{whole},{rest}"
     span = Place(place.file, place.line, place.column, len(shown))
     return Finding("Y119", f"`{shown}` is two values: the comma ends the first", f"write `{whole}.{rest}`", place=span)
-
-
-def _odd(code: int, place: Place) -> Finding:
-    return Finding(
-        "Y117", f"U+{code:04X} looks like a space, but YAML reads it as a letter", "type a space", place=place
-    )
