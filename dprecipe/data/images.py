@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.problems import Place, Problems
-from dprecipe.libraries import importing_libraries
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings, importing_libraries
 
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 MAX_IMAGE_BYTES = 16 << 20

@@ -11,7 +11,7 @@ from dprecipe.data.paid.schema import DpCount
 from dprecipe.data.schema import ASSISTANT, Columns, Data, Sequences
 from dprecipe.data.targets import TokenTarget
 from dprecipe.faults import Finding
-from dprecipe.text.near import nearest_word
+from dprecipe.text.spelling import nearest_word
 
 MAX_PLACES = 1 << 16
 """Tokens of a record."""

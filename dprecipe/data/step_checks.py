@@ -23,7 +23,7 @@ from dprecipe.data.schema import (
 )
 from dprecipe.data.single import LARGEST
 from dprecipe.faults import Finding
-from dprecipe.text.near import nearest_word
+from dprecipe.text.spelling import nearest_word
 
 Encoding = OneHot | Hash | Tokenize | DpCategories | DpVocabulary
 """Steps that turn a table's columns into numbers."""

@@ -17,7 +17,7 @@ from dprecipe.data.facts import sequences_step
 from dprecipe.data.schema import ASSISTANT, Sequences
 from dprecipe.data.sequence_tokens import SequenceTokens
 from dprecipe.faults import DataFault, UsageFault
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 from dprecipe.models.decoding import Continuation, Sampling, continue_tokens
 from dprecipe.models.file import ModelFile
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel

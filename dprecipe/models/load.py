@@ -18,7 +18,7 @@ from dprecipe.data.facts import sequences_step, tokenize_step
 from dprecipe.data.targets import ClassTarget, SeveralTarget, name_classes
 from dprecipe.data.tokens import TOKENIZER, Tokens, load_tokenizer
 from dprecipe.faults import DataFault
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 from dprecipe.models.build import build
 from dprecipe.models.checks import check_data
 from dprecipe.models.file import ModelFile, find_model_folder, parse_description

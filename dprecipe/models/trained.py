@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 from dprecipe.faults import Finding
 from dprecipe.models.schema import LayerName, TrainedLayers
-from dprecipe.text.near import nearest_word
+from dprecipe.text.spelling import nearest_word
 
 MAX_LISTED = 60
 """Names that one message lists."""

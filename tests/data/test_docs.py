@@ -10,7 +10,7 @@ import pytest
 
 from dprecipe.data.checks import check_data
 from dprecipe.data.schema import Data
-from dprecipe.recipe.inherit import inherit_records
+from dprecipe.recipe.read import inherit_records
 from dprecipe.text.load import parse
 from dprecipe.text.tree import Mapping, to_plain
 

@@ -24,7 +24,7 @@ from dprecipe.data.paid.schema import (
 from dprecipe.data.schema import Columns, Data, Flatten, Hash, OneHot, Step
 from dprecipe.data.single import LARGEST, has_width
 from dprecipe.faults import Finding
-from dprecipe.text.near import nearest_word
+from dprecipe.text.spelling import nearest_word
 
 
 @dataclass(frozen=True, slots=True)

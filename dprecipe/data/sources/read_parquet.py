@@ -20,7 +20,7 @@ from dprecipe.data.sources.parquet import ImageColumn
 from dprecipe.data.sources.shards import read_shards
 from dprecipe.data.words import find_columns, wrong_format_fault
 from dprecipe.faults import DataFault
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 
 BATCH_ROWS = 8192
 SLACK = 1 << 20

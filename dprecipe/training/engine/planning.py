@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 from dprecipe.models.modules.frozen_draws import freeze_generators
 from dprecipe.training.engine.backward import GradientPlan, Loss
 from dprecipe.training.engine.clock import read_clock

@@ -19,7 +19,7 @@ from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 from dprecipe.models.zoo.next_tokens import count_logits
 from dprecipe.training.engine.full_precision import before_norms
 from dprecipe.training.engine.sizes import one_size

@@ -51,8 +51,7 @@ from dprecipe.nonprivate.plan import PublicPlan
 from dprecipe.priors.record import digest_tensors
 from dprecipe.progress import Progress
 from dprecipe.release.facts import list_versions
-from dprecipe.release.score_blocks import AnyScore, state_score
-from dprecipe.release.scores import name_loss
+from dprecipe.release.scores import AnyScore, name_loss, state_score
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.training.program.evaluate import METRICS, HeldOut, Score
 from dprecipe.training.program.file_digests import digest_files, holding_still

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dprecipe.cli.arguments import Overrides, RecipePath, TextOrJson
-from dprecipe.cli.documents import limit_notes, write_documents
+from dprecipe.cli.files import limit_notes, write_documents
 from dprecipe.contract.mechanism import Facts
 from dprecipe.contract.table import list_kinds
 from dprecipe.faults import PlanRefused, UsageFault

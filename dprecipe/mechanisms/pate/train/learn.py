@@ -37,7 +37,7 @@ from dprecipe.data.facts import count_vocabulary
 from dprecipe.data.schema import Step
 from dprecipe.data.sources.base import Classes, Shape
 from dprecipe.language.base import Block, NonNegativeInt, PositiveInt
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.models.build import build
 from dprecipe.models.schema import LogisticRegression, Mlp, Model
