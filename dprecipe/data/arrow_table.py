@@ -14,8 +14,9 @@ from dprecipe.data.files import DataFile
 from dprecipe.data.image_table import collecting_images
 from dprecipe.data.images import MAX_IMAGE_BYTES, ImageForm
 from dprecipe.data.raw import Limits, Raw, Reading, record_number
-from dprecipe.data.sources.base import Columns, Label
-from dprecipe.data.sources.parquet import ImageColumn
+from dprecipe.data.sources.base import Columns
+from dprecipe.data.sources.labels import Label
+from dprecipe.data.sources.tables import ImageColumn
 from dprecipe.data.table import Collector
 from dprecipe.data.values import MAX_VALUE_BYTES, Values
 from dprecipe.faults import DataFault

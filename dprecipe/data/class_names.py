@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dprecipe.data.sources.base import Columns, Label
+from dprecipe.data.sources.base import Columns
+from dprecipe.data.sources.labels import Label
 from dprecipe.data.words import Header
 from dprecipe.faults import DataFault
 from dprecipe.libraries import importing_libraries

@@ -15,9 +15,9 @@ from typing import BinaryIO, final
 from dprecipe.data.files import READ_ERRORS, DataFile, locate_files, name_files
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import Raw, Reading
-from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.csv_blocks import BLOCK_BYTES, BlockSplitter, read_lines
 from dprecipe.data.sources.row_selection import RowLimit, RowSelection, RowSink
+from dprecipe.data.sources.tables import AnyCsv
 from dprecipe.data.table import Collector
 from dprecipe.data.words import DELIMITERS, Header, find_delimiter, wrong_format_fault
 from dprecipe.faults import DataFault
@@ -37,15 +37,7 @@ Row = tuple[int, list[str]]
 """A row's fields, and the line of the file on which it begins."""
 
 
-def read_csv(
-    paths: Sequence[str],
-    columns: Columns,
-    label: Label | None,
-    delimiter: str,
-    records: tuple[int, ...] | None,
-    root: Path,
-    reading: Reading,
-) -> Raw:
+def read(source: AnyCsv, root: Path, reading: Reading) -> Raw:
     """Returns the selected records of all files, one after the other, encoded: features (N, D) float32, and the texts
     of `reading.name_column`.
 
@@ -55,14 +47,14 @@ def read_csv(
     Raises:
         DataFault: a file is missing, damaged, or not what the recipe declares, or there are too many rows.
     """
-    files = locate_files(paths, root)
-    collector = Collector(columns, reading.data.preprocess, label, reading)
-    first, end = records if records is not None else (0, None)
+    files = locate_files(source.features_paths, root)
+    collector = Collector(source.columns, reading.data.preprocess, source.read_label, reading)
+    first, end = source.records if source.records is not None else (0, None)
     if end is not None and end - first > reading.max_rows:
         raise reading.excess_fault(end - first)
     limit = RowLimit(reading.max_rows, reading.excess_fault)
-    total = read_rows(files, collector, delimiter, (first, end), limit, reading.problems)
-    reading.span(records, total, name_files(files))
+    total = read_rows(files, collector, source.delimiter, (first, end), limit, reading.problems)
+    reading.span(source.records, total, name_files(files))
     return collector.raw()
 
 

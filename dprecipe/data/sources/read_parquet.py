@@ -15,9 +15,8 @@ from dprecipe.data.arrow import ColumnTypes, is_text, select_columns
 from dprecipe.data.arrow_table import collect_chunks
 from dprecipe.data.files import DataFile, locate_files
 from dprecipe.data.raw import Raw, Reading
-from dprecipe.data.sources.base import Columns, Label
-from dprecipe.data.sources.parquet import ImageColumn
 from dprecipe.data.sources.shards import read_shards
+from dprecipe.data.sources.tables import AnyParquet
 from dprecipe.data.words import find_columns, wrong_format_fault
 from dprecipe.faults import DataFault
 from dprecipe.library_warnings import ignoring_warnings
@@ -28,15 +27,7 @@ MAX_BATCH_BYTES = 1 << 30
 """The values of a batch take at most this many bytes: a batch of long values has fewer rows."""
 
 
-def read_parquet(
-    paths: Sequence[str],
-    columns: Columns | None,
-    image: ImageColumn | None,
-    label: Label | None,
-    records: tuple[int, ...] | None,
-    root: Path,
-    reading: Reading,
-) -> Raw:
+def read(source: AnyParquet, root: Path, reading: Reading) -> Raw:
     """Returns the selected records of all files, one after the other: a table's features (N, D) float32, or images
     (N, C, H, W) uint8; texts of `reading.name_column`.
 
@@ -45,8 +36,8 @@ def read_parquet(
     Raises:
         DataFault: a file is missing, damaged, or is not what the recipe declares.
     """
-    chunks = partial(read_shards, ParquetShards(), locate_files(paths, root), records, reading)
-    return collect_chunks(chunks, columns, image, label, reading)
+    chunks = partial(read_shards, ParquetShards(), locate_files(source.features_paths, root), source.records, reading)
+    return collect_chunks(chunks, source.columns, source.image, source.read_label, reading)
 
 
 @final
