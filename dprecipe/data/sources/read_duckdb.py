@@ -63,8 +63,8 @@ EMPTY: dict[str, Any] = {
 
 
 def read(source: AnyDuckDb, root: Path, reading: Reading) -> Raw:
-    """Returns the records of the query's result, in its order. A private one has to be made of one row of a table, unless
-    `rows` is declared.
+    """Returns the records of the query's result, in its order. Without `rows`, a private one has to be made of one
+    row of a table.
 
     Raises:
         DataFault: a file is missing or damaged, the query is refused or fails, or its result is not what is declared.
