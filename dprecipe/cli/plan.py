@@ -13,9 +13,8 @@ from dprecipe.cli.arguments import Overrides, RecipePath, TextOrJson
 from dprecipe.cli.plan_canaries import describe_canaries
 from dprecipe.contract.plan import Plan, PlanBudget
 from dprecipe.faults import PlanRefused, UsageFault
-from dprecipe.models.layout import trained_parameters
+from dprecipe.models.layout import layer_of, trained_parameters
 from dprecipe.models.schema import Pretrained
-from dprecipe.models.trained import layer_of
 from dprecipe.nonprivate.plan import make_plan as make_public_plan
 from dprecipe.planning.audit import describe_audit
 from dprecipe.planning.make import plan as make_plan

@@ -3,8 +3,8 @@
 Every block is frozen, strict (a quoted number is no number, `true` is not 1.0), closed (unknown keys are
 refused) and finite. Blocks hold structure only: checks that span blocks are in `dprecipe.planning.rules`.
 
-Where the cost of a step depends on a schedule, the account cuts it into pieces of constant value (`noisy_sum.sampling`),
-and the run takes exactly these values: it runs what was accounted for.
+Where the cost of a step depends on a schedule, the account cuts it into pieces of constant value
+(`noisy_sum.sampling`), and the run takes exactly these values: it runs what was accounted for.
 """
 
 from __future__ import annotations

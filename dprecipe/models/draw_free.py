@@ -6,10 +6,10 @@ from torch import nn
 from torch.nn.modules.module import _has_any_global_hook as has_hooks_for_all
 
 from dprecipe.models.lora import LowRankLayer
-from dprecipe.models.zoo.convex import LocationModel
+from dprecipe.models.zoo.cnn import ResidualBlock
 from dprecipe.models.zoo.layers import StandardisedConv2d
+from dprecipe.models.zoo.linear import LocationModel
 from dprecipe.models.zoo.transformer import Layer, TextTransformer
-from dprecipe.models.zoo.wide_resnet import ResidualBlock
 
 DRAW_FREE = frozenset(
     {

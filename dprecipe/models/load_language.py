@@ -12,14 +12,13 @@ from torch import Tensor
 from dprecipe.data.sequence_tokens import SequenceTokens
 from dprecipe.data.tokens import TOKENIZER, read_tokenizer
 from dprecipe.faults import DataFault, UsageFault
-from dprecipe.models.adapters import load_adapters, read_adapters
 from dprecipe.models.build import build
 from dprecipe.models.checks import check_data
 from dprecipe.models.file import ModelFile, find_model_folder
 from dprecipe.models.language_model import LanguageModel, find_sequences
 from dprecipe.models.library_files import ADAPTERS, WEIGHTS
 from dprecipe.models.load import find_file, read_description, read_tensors
-from dprecipe.models.lora import add_adapters
+from dprecipe.models.lora import add_adapters, load_adapters, read_adapters
 from dprecipe.models.schema import CausalLm
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.checkpoint import check_decoder, digest_weights, load_decoder

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from dprecipe.faults import DataFault, RunFailed
 from dprecipe.libraries import EXTRAS, check_libraries, importing_libraries
 from dprecipe.library_warnings import ignoring_warnings
-from dprecipe.models.zoo.convex import LocationModel
 from dprecipe.models.zoo.forest import Forest
+from dprecipe.models.zoo.linear import LocationModel
 
 if TYPE_CHECKING:
     from dprecipe.models.load import Released

@@ -21,7 +21,6 @@ BEHIND = (
     "models/lora.py",
     "models/private.py",
     "models/form.py",
-    "models/adapters.py",
     "models/decoding.py",
     "models/language_model.py",
     "models/load_language.py",

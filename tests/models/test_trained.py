@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dprecipe.models.layout import find_unknown_layers, select_tensors
 from dprecipe.models.schema import TrainedLayers
-from dprecipe.models.trained import find_unknown_layers, select_tensors
 
 NETWORK = [
     "tokens.weight",

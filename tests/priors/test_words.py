@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dprecipe.priors import leaves, spectrum, wavelets, words
+from dprecipe.priors import generate, words
 
 M0, M1, W0, W1 = 0xD2E7470EE14C6C93, 0xCA5A826395121157, 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
 WORD = 2**64
@@ -51,13 +51,13 @@ def test_no_entry_of_a_table_is_so_near_to_a_half_that_a_library_could_round_it_
         seen.append(finite[~exact])
         return np.floor(table + 0.5).astype(np.int64)
 
-    for module in (words, leaves, spectrum, wavelets):
+    for module in (words, generate):
         monkeypatch.setattr(module, "round_table", record)
     words.sines.__wrapped__()
-    leaves.radius_table(side)
-    spectrum.amplitude_table.__wrapped__(side)
-    wavelets.magnitude_table.__wrapped__()
-    wavelets.growth_table.__wrapped__()
+    generate.radius_table(side)
+    generate.amplitude_table.__wrapped__(side)
+    generate.magnitude_table.__wrapped__()
+    generate.growth_table.__wrapped__()
     assert len(seen) == 5
     for table in seen:
         # A library errs by a few units in the last place of a number.

@@ -42,8 +42,7 @@ from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.models.file import describe_file, parse_description
 from dprecipe.models.library_files import name_weights, render_library_files
 from dprecipe.models.lora import merge_adapters
-from dprecipe.models.origin import InitialWeights
-from dprecipe.models.public_record import KEY, PublicRecord, UsedRecipe, UsedRecords
+from dprecipe.models.public_record import KEY, InitialWeights, PublicRecord, UsedRecipe, UsedRecords
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.hub import SequenceClassifier
 from dprecipe.nonprivate import documents

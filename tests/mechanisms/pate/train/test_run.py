@@ -305,7 +305,7 @@ PUBLIC_ALONE = {
         "dprecipe.training.program.moves",
         "dprecipe.training.steps.optimise",
     ),
-    *("dprecipe.progress", "dprecipe.models.modules.seeded", "dprecipe.mechanisms.pate.aggregators"),
+    *("dprecipe.progress", "dprecipe.models.modules.draws", "dprecipe.mechanisms.pate.aggregators"),
     *("dprecipe.libraries", "dprecipe.library_warnings", "dprecipe.models.modules.own_training"),
     *("dprecipe.training.steps.step_failures", "dprecipe.training.probe.place"),
     *(
