@@ -77,7 +77,7 @@ def init_from(
         PlanRefused: a policy above the recipe names the file that is called public.
     """
     from dprecipe.data.files import data_root
-    from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, read_sample
+    from dprecipe.data.sample import MAX_ROWS, PRIVATE_ROWS, Arrays, read_sample
     from dprecipe.policy.apply import enforce_on_sample
     from dprecipe.recipe.draft import Asked, draft_data
 

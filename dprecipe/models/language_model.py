@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dprecipe.data.facts import sequences_step
 from dprecipe.data.schema import ASSISTANT, Sequences
-from dprecipe.data.sequence_tokens import SequenceTokens
+from dprecipe.data.tokens import SequenceTokens
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.models.decoding import Continuation, Sampling, continue_tokens

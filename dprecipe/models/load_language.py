@@ -9,8 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from dprecipe.data.sequence_tokens import SequenceTokens
-from dprecipe.data.tokens import TOKENIZER, read_tokenizer
+from dprecipe.data.tokens import TOKENIZER, SequenceTokens, read_tokenizer
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.models.build import build
 from dprecipe.models.checks import check_data

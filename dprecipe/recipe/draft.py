@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from dprecipe.data.sample import Drafted, draft_column, draft_label
-from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, Table
+from dprecipe.data.sample import MAX_ROWS, PRIVATE_ROWS, Arrays, Drafted, Table, draft_column, draft_label
 from dprecipe.data.words import Header
 from dprecipe.faults import UsageFault
 from dprecipe.recipe.mismatch import BLANK

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from dprecipe.data.pattern_cost import count_steps
-from dprecipe.data.token_patterns import MAX_STEPS
+from dprecipe.data.token_patterns import MAX_STEPS, count_steps
 
 
 @pytest.mark.parametrize(

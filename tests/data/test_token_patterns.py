@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dprecipe.data.pattern_cost import count_steps
-from dprecipe.data.token_patterns import MAX_STEPS, grows_texts, list_patterns, take_long
+from dprecipe.data.token_patterns import MAX_STEPS, count_steps, grows_texts, list_patterns, take_long
 
 PUBLISHED = [
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",  # GPT-2

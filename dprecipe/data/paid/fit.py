@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dprecipe.data.facts import column_facts, feature_shape, source_shape
+from dprecipe.data.paid.bounds import find_bounds
 from dprecipe.data.paid.constants import (
     CountConstants,
     ItemConstants,
@@ -26,7 +27,6 @@ from dprecipe.data.paid.schema import (
     PaidStep,
     item_columns,
 )
-from dprecipe.data.paid.stage_bounds import find_bounds
 from dprecipe.data.schema import Data
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.stages.events import PartitionSelection

@@ -15,14 +15,12 @@ from typing import Any, final
 import pyarrow as pa
 
 from dprecipe.data.arrow import ColumnTypes, select_columns
-from dprecipe.data.arrow_table import collect_chunks
-from dprecipe.data.class_names import check_classes, name_classes, named_columns
+from dprecipe.data.arrow_table import check_classes, collect_chunks, name_classes, named_columns
 from dprecipe.data.columns import Columns
 from dprecipe.data.files import DataFile, locate_folder
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.labels import Label
-from dprecipe.data.sources.read_parquet import BATCH_ROWS, MAX_BATCH_BYTES, ParquetShards
-from dprecipe.data.sources.shards import read_shards
+from dprecipe.data.sources.read_parquet import BATCH_ROWS, MAX_BATCH_BYTES, ParquetShards, read_shards
 from dprecipe.data.sources.tables import AnyDatasetFolder
 from dprecipe.data.words import find_columns
 from dprecipe.faults import DataFault

@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 from dprecipe.data.arrow import ColumnTypes, select_columns
 from dprecipe.data.arrow_table import ArrowChunk, collect_chunks
 from dprecipe.data.files import READ_ERRORS, DataFile, locate_files
-from dprecipe.data.query import FUNCTIONS, find_reason
-from dprecipe.data.query_casts import frozenset_of
+from dprecipe.data.query import FUNCTIONS, find_reason, frozenset_of
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.queries import AnyDuckDb, format_of
 from dprecipe.data.sources.read_parquet import BATCH_ROWS, ParquetShards

@@ -17,8 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import final
 
 from dprecipe.data.files import DataFile, leaves_root, locate_file, locate_folder
-from dprecipe.data.image_table import ImageCollector, collecting_images
-from dprecipe.data.images import ImageForm
+from dprecipe.data.images import ImageCollector, ImageForm, collecting_images
 from dprecipe.data.problems import Place, Problems
 from dprecipe.data.raw import MAX_RECORDS, Raw, Reading
 from dprecipe.data.sources.image_folder import FOLDER_COLUMNS, SUFFIXES, AnyImageFolder

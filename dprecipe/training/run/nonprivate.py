@@ -36,8 +36,7 @@ from dprecipe.data.load import open_all_tokens, read
 from dprecipe.data.problems import combine_faults
 from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource
-from dprecipe.data.sequence_tokens import SequenceTokens
-from dprecipe.data.tokens import TOKENIZER, LibraryTokens
+from dprecipe.data.tokens import TOKENIZER, LibraryTokens, SequenceTokens
 from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.models.file import describe_file, parse_description
 from dprecipe.models.library_files import name_weights, render_library_files
