@@ -263,7 +263,7 @@ def select_tensors(spec: TrainedLayers, tensors: Iterable[str]) -> frozenset[str
     """
     listed = list(tensors)
     if spec.from_ is not None:
-        first = next((place for place, name in enumerate(listed) if _is_below(name, str(spec.from_))), len(listed))
+        first = next((place for place, name in enumerate(listed) if name.startswith(f"{spec.from_}.")), len(listed))
         return frozenset(listed[first:])
     patterns = [str(pattern) for pattern in spec.only or ()]
     return frozenset(name for name in listed if any(_fits(layer_of(name), pattern) for pattern in patterns))
@@ -302,10 +302,6 @@ def _parts_of(layer: str) -> Iterator[str]:
     """Yields the parts that hold a layer, the outermost first, and the layer itself."""
     words = layer.split(".")
     yield from (".".join(words[: count + 1]) for count in range(len(words)))
-
-
-def _is_below(tensor: str, part: str) -> bool:
-    return tensor.startswith(f"{part}.")
 
 
 def _fits(layer: str, pattern: str) -> bool:

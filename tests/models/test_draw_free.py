@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.models.build import build
-from dprecipe.models.draw_free import DRAW_FREE, is_draw_free
 from dprecipe.models.modules.draws import record_draws
+from dprecipe.models.modules.inspection import DRAW_FREE, is_draw_free
 from dprecipe.models.schema import Cnn, LogisticRegression, Mlp, Model, Transformer, WideResNet
 
 

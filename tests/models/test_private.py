@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch import nn  # noqa: E402
 
 from dprecipe.models.build import build  # noqa: E402
-from dprecipe.models.private import inspect_module  # noqa: E402
+from dprecipe.models.modules.inspection import inspect_module  # noqa: E402
 from dprecipe.models.schema import Cnn  # noqa: E402
 
 

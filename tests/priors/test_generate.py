@@ -12,13 +12,15 @@ from dprecipe.priors.generate import (
     GENERATORS,
     LEAVES,
     amplitude_table,
+    below,
     digest_images,
     draw_images,
+    draw_numbers,
     make_images,
     radius_table,
+    sines,
 )
 from dprecipe.priors.schema import Prior, fits_generators
-from dprecipe.priors.words import below, draw_numbers, sines
 
 ALL = [*GENERATORS, "mixed"]
 GOLDEN = {

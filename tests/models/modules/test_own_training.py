@@ -11,7 +11,7 @@ pytest.importorskip("lightning", reason="lightning is not installed")
 
 from torch import nn  # noqa: E402
 
-from dprecipe.models.modules.own_training import HELPERS, detach_trainers, inspect_training, list_trainer_methods  # noqa: E402
+from dprecipe.models.modules.inspection import HELPERS, detach_trainers, inspect_training, list_trainer_methods  # noqa: E402
 from dprecipe.training.program.trainer_library import lightning  # noqa: E402
 
 

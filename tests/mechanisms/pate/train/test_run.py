@@ -306,7 +306,7 @@ PUBLIC_ALONE = {
         "dprecipe.training.steps.optimise",
     ),
     *("dprecipe.progress", "dprecipe.models.modules.draws", "dprecipe.mechanisms.pate.aggregators"),
-    *("dprecipe.libraries", "dprecipe.library_warnings", "dprecipe.models.modules.own_training"),
+    *("dprecipe.libraries", "dprecipe.library_warnings", "dprecipe.models.modules.inspection"),
     *("dprecipe.training.steps.step_failures", "dprecipe.training.probe.place"),
     *(
         "dprecipe.mechanisms.pate.train.fitted",
