@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import pyarrow as pa
+import pyarrow.compute as compute
 
 from dprecipe.data.arrow import chat_texts, column_values, image_bytes
 from dprecipe.data.files import DataFile
@@ -23,7 +24,6 @@ from dprecipe.data.table import Collector
 from dprecipe.data.values import MAX_VALUE_BYTES, Values
 from dprecipe.data.words import Header
 from dprecipe.faults import DataFault
-from dprecipe.libraries import importing_libraries
 from dprecipe.text.spelling import normalise_text
 
 
@@ -122,10 +122,6 @@ def name_classes(batch: Any, classes: Mapping[str, list[str]]) -> Any:
 
 
 def _names(column: Any, names: list[str]) -> Any:
-    with importing_libraries("a class of names"):
-        import pyarrow as pa
-        import pyarrow.compute as compute
-
     if not pa.types.is_integer(column.type):
         return column
     known = compute.and_(compute.greater_equal(column, 0), compute.less(column, len(names)))

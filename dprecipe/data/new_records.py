@@ -57,7 +57,7 @@ def add_table(file: DataFile, chunks: RowSink, problems: Problems, delimiter: st
         from dprecipe.data.sources.row_selection import RowLimit
 
         limit, found = RowLimit(limits.max_rows, limits.excess_fault), delimiter or guess_delimiter(file, chunks.names)
-        read_rows([file], chunks, found, (0, None), limit, problems)
+        read_rows(file, chunks, found, limit, problems)
         return
     with importing_libraries("a Parquet file"):
         from dprecipe.data.sources.read_parquet import ParquetShards, read_shards

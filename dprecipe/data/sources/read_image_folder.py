@@ -182,7 +182,7 @@ def _table_rows(
     """
     columns = _TableColumns(tuple(dict.fromkeys((source.image_column, *names))))
     limit = RowLimit(MAX_RECORDS, lambda: DataFault(f"{table}: has more than {MAX_RECORDS:,} rows", "use fewer"))
-    read_rows([DataFile.of(locate_file(table, root))], columns, source.delimiter, (0, None), limit, problems)
+    read_rows(DataFile.of(locate_file(table, root)), columns, source.delimiter, limit, problems)
     files, subject = columns.texts[source.image_column], f"{table}, column {source.image_column!r}"
     inside, resolve = (folder.resolve(), root.resolve()), cache(Path.resolve)
     seen: set[str] = set()

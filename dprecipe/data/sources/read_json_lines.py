@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, final
 
 from dprecipe.data.encoders import ColumnReport
-from dprecipe.data.files import READ_ERRORS, DataFile, locate_files, name_files
+from dprecipe.data.files import DataFile, name_files
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import Raw, Reading
-from dprecipe.data.sources.row_selection import RowLimit, RowSelection
+from dprecipe.data.sources.row_selection import RowSelection, select_records
 from dprecipe.data.sources.tables import AnyJsonLines
 from dprecipe.data.table import Collector
 from dprecipe.data.values import Value
@@ -42,23 +42,13 @@ def read(source: AnyJsonLines, root: Path, reading: Reading) -> Raw:
     Raises:
         DataFault: a file is missing, damaged, or not what the recipe declares, or there are too many lines.
     """
-    files = locate_files(source.features_paths, root)
-    collector = Collector(source.columns, reading.data.preprocess, source.read_label, reading)
-    first, end = source.records if source.records is not None else (0, None)
-    if end is not None and end - first > reading.max_rows:
-        raise reading.excess_fault(end - first)
-    limit = RowLimit(reading.max_rows, reading.excess_fault)
-    rows = RowSelection(collector, (first, end), limit, reading.problems)
-    for file in files:
-        if rows.ended:
-            break
-        try:
-            with file.open() as stream:
-                _ObjectLines(file, collector, reading).add(_read_lines(stream, file, reading.problems), rows)
-        except READ_ERRORS as error:
-            raise reading.problems.stop(file.unreadable(error)) from error
-    if rows.total == 0:
-        raise reading.problems.stop(files[0].fault("has no line", "name another file"))
+    files, collector, rows = select_records(source, root, reading)
+
+    def read_file(file: DataFile, rows: RowSelection) -> None:
+        with file.open() as stream:
+            _ObjectLines(file, collector, reading).add(_read_lines(stream, file, reading.problems), rows)
+
+    rows.read(files, read_file, "has no line")
     reading.span(source.records, rows.total, name_files(files))
     return collector.raw()
 
