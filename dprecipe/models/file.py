@@ -22,8 +22,8 @@ from dprecipe.data.facts import (
     source_shape,
     tokenizer_file,
 )
+from dprecipe.data.paid.bounds import find_wrong_shape
 from dprecipe.data.paid.constants import AnyConstants, StageConstants
-from dprecipe.data.paid.fit import find_wrong_shape
 from dprecipe.data.paid.schema import PaidStep
 from dprecipe.data.preprocess import ReadyStep, is_pending
 from dprecipe.data.schema import Data, Step
