@@ -80,5 +80,5 @@ def open_language_model(
     elif public_key is not None:
         raise UsageFault("a key is of a signature that is checked", "remove --no-verify or --public-key")
     with importing_libraries("writing texts"):
-        from dprecipe.models.load_language import load_language_model
+        from dprecipe.models.language_model import load_language_model
     return load_language_model(folder, base, device), verified

@@ -12,9 +12,8 @@ import typer
 from dprecipe.cli.arguments import Overrides, RecipePath, TextOrJson
 from dprecipe.contract.plan import Plan, PlanBudget
 from dprecipe.faults import PlanRefused, UsageFault
-from dprecipe.models.layout import trained_parameters
+from dprecipe.models.layout import layer_of, trained_parameters
 from dprecipe.models.schema import Pretrained, Transformer
-from dprecipe.models.trained import layer_of
 from dprecipe.nonprivate.plan import make_plan as make_public_plan
 from dprecipe.planning.audit import canaries_of, describe_audit, naming_of
 from dprecipe.planning.candidates import describe_candidates, describe_runs, describe_score

@@ -57,11 +57,10 @@ def add_table(file: DataFile, chunks: RowSink, problems: Problems, delimiter: st
         from dprecipe.data.sources.row_selection import RowLimit
 
         limit, found = RowLimit(limits.max_rows, limits.excess_fault), delimiter or guess_delimiter(file, chunks.names)
-        read_rows([file], chunks, found, (0, None), limit, problems)
+        read_rows(file, chunks, found, limit, problems)
         return
     with importing_libraries("a Parquet file"):
-        from dprecipe.data.sources.read_parquet import ParquetShards
-        from dprecipe.data.sources.shards import read_shards
+        from dprecipe.data.sources.read_parquet import ParquetShards, read_shards
 
     for chunk in read_shards(ParquetShards(), [file], None, limits, chunks.names, MAX_VALUE_BYTES):
         chunks.add(chunk.values(chunks.names, limits), chunk.batch.num_rows, chunk.place)
@@ -91,8 +90,7 @@ def _add_image_column(
     file: DataFile, column: str, names: tuple[str, ...], decode: Decode, add: AddImages, problems: Problems
 ) -> None:
     with importing_libraries("a Parquet file"):
-        from dprecipe.data.sources.read_parquet import ParquetShards
-        from dprecipe.data.sources.shards import read_shards
+        from dprecipe.data.sources.read_parquet import ParquetShards, read_shards
 
     if not is_parquet(file):
         raise file.fault("is neither a folder of images nor a Parquet file", "name one: the model takes images")

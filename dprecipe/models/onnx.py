@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from dprecipe.faults import DataFault, RunFailed
 from dprecipe.libraries import EXTRAS, check_libraries, ignoring_warnings, importing_libraries
-from dprecipe.models.zoo.convex import LocationModel
 from dprecipe.models.zoo.forest import Forest
+from dprecipe.models.zoo.linear import LocationModel
 
 if TYPE_CHECKING:
     from dprecipe.models.load import Released

@@ -16,7 +16,7 @@ from dprecipe.contract.table import mechanism_of
 from dprecipe.data.facts import describe_data
 from dprecipe.data.targets import SeveralTarget, Target, name_classes
 from dprecipe.faults import Fault, PlanRefused, RecipeError
-from dprecipe.models.origin import InitialWeights
+from dprecipe.models.public_record import InitialWeights
 from dprecipe.models.schema import Pretrained, Primed
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.make import plan_chosen

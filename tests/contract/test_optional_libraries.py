@@ -33,6 +33,7 @@ COMPUTED = {
     "dprecipe.cli.main": "the module of the command that is called: those of this package, and of mechanisms",
     "dprecipe.contract.mechanism": "the light parts of a mechanism; its program behind `importing_libraries`",
     "dprecipe.contract.table": "the mechanisms, whose modules are light",
+    "dprecipe.data.sources.base": "the readers, behind `importing_libraries`",
     "dprecipe.models.zoo.hub": "behind `importing_libraries`",
     "dprecipe.privacy.event_kinds": "the table of mechanisms",
 }

@@ -33,7 +33,7 @@ def test_examples_are_sound(text: str) -> None:
 
 
 def test_every_code_has_a_page() -> None:
-    sources = ("dprecipe/data/checks.py", "dprecipe/models/checks.py", "dprecipe/models/private.py")
+    sources = ("dprecipe/data/checks.py", "dprecipe/models/checks.py", "dprecipe/models/modules/inspection.py")
     codes = {
         code for file in sources for code in re.findall(r'"([RP]\d{3})"', (ROOT / file).read_text(encoding="utf-8"))
     }

@@ -36,14 +36,12 @@ from dprecipe.data.load import open_all_tokens, read
 from dprecipe.data.problems import combine_faults
 from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource
-from dprecipe.data.sequence_tokens import SequenceTokens
-from dprecipe.data.tokens import TOKENIZER, LibraryTokens
+from dprecipe.data.tokens import TOKENIZER, LibraryTokens, SequenceTokens
 from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.models.file import describe_file, parse_description
 from dprecipe.models.library_files import name_weights, render_library_files
 from dprecipe.models.lora import merge_adapters
-from dprecipe.models.origin import InitialWeights
-from dprecipe.models.public_record import KEY, PublicRecord, UsedRecipe, UsedRecords
+from dprecipe.models.public_record import KEY, InitialWeights, PublicRecord, UsedRecipe, UsedRecords
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.hub import SequenceClassifier
 from dprecipe.nonprivate import documents

@@ -25,8 +25,7 @@ from dprecipe.cli.main import app
 from dprecipe.cli.schema import SCHEMAS
 from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.models.load import load
-from dprecipe.models.origin import InitialWeights
-from dprecipe.models.public_record import NO_GUARANTEE
+from dprecipe.models.public_record import NO_GUARANTEE, InitialWeights
 from dprecipe.nonprivate.documents import provenance_schema
 from dprecipe.nonprivate.plan import make_plan
 from dprecipe.planning.make import plan as private_plan

@@ -35,7 +35,8 @@ from dprecipe.contract.plan import Length
 from dprecipe.data.augment import make_augmentation
 from dprecipe.data.facts import count_vocabulary
 from dprecipe.data.schema import Step
-from dprecipe.data.sources.base import Classes, Shape
+from dprecipe.data.sources.base import Shape
+from dprecipe.data.sources.labels import Classes
 from dprecipe.language.base import Block, NonNegativeInt, PositiveInt
 from dprecipe.libraries import ignoring_warnings
 from dprecipe.mechanisms.pate.schema import TeacherTraining

@@ -1,12 +1,15 @@
-"""What events say of steps: exactly what was written, whatever rounding a rate or a scale went through."""
+"""Schedules as staircases, and the steps of an event."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from dprecipe.mechanisms.pate.events import NoisyMax
-from dprecipe.noisy_sum.steps import (
+from dprecipe.noisy_sum import sampling
+from dprecipe.noisy_sum.sampling import (
     count_steps,
     expected_batch,
     is_divisor,
@@ -16,6 +19,27 @@ from dprecipe.noisy_sum.steps import (
 )
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import FixedSizeGaussian, Gaussian, PartitionedGaussian, PoissonGaussian
+
+
+def test_a_short_schedule_has_a_stair_for_each_step() -> None:
+    assert sampling.piece_starts(5, 100, 62) == {0, 1, 2, 3, 4}
+    assert sampling.piece_starts(1, 100, 62) == {0}
+
+
+def test_a_long_one_has_at_most_one_more_than_asked_for() -> None:
+    actual = sorted(sampling.piece_starts(1000, 1000, 10))
+    assert len(actual) == 11
+    assert (actual[0], actual[-1]) == (0, 999)
+    assert max(b - a for a, b in pairwise(actual)) <= 100
+
+
+def test_a_run_that_ends_first_has_its_stairs_within() -> None:
+    assert len([at for at in sampling.piece_starts(1000, 100, 10) if at < 100]) == 10
+
+
+def test_pieces_cover_the_run() -> None:
+    assert list(sampling.split_steps({3, 7, 12, 20}, 12)) == [(0, 3), (3, 7), (7, 12)]
+    assert list(sampling.split_steps((), 4)) == [(0, 4)]
 
 
 def test_a_batch_size_comes_back_from_its_rate_exactly() -> None:

@@ -1,13 +1,99 @@
-"""The contradictions within what a source says of its labels."""
+"""Labels: a class, a number, a count or several names, in a column or in several, and the contradictions in them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag
 
 from dprecipe.data.columns import Columns, find_repeated
-from dprecipe.data.sources.base import Label
-from dprecipe.data.targets import SEPARATOR
+from dprecipe.data.targets import (
+    MAX_COUNT,
+    MAX_NAMES,
+    SEPARATOR,
+    ClassTarget,
+    CountTarget,
+    LabelTarget,
+    NumberTarget,
+    SeveralTarget,
+)
 from dprecipe.faults import Finding
+from dprecipe.language.base import Block, Name, word_form
+
+Classes = Annotated[int, Field(ge=2, le=100_000)]
+Range = Annotated[tuple[float, ...], Field(min_length=2, max_length=2)]
+Several = Annotated[tuple[Annotated[Name, Field(max_length=200)], ...], Field(min_length=2, max_length=MAX_NAMES)]
+
+RANGE = "[lowest, highest]: a number to be predicted, clipped to this range; declared, never measured"
+
+
+class Count(Block):
+    """A label that says how many: 0, 1, 2 …"""
+
+    max: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(
+        description="largest count; larger ones are clipped to it; declared, never measured"
+    )
+
+
+COUNT = "how many there are, predicted as the rate of a Poisson distribution"
+SEVERAL = "names of which any may apply to a record: a yes or a no for each; declared, never measured"
+
+
+class Label(Block):
+    """Label that is to be learned: declared and never measured. The `column` holds a class (`values` or `classes`), a
+    number (`range`), a count (`count`) or the names that apply (`several`); `columns` hold a yes or a no each."""
+
+    column: Name | None = None
+    columns: Several | None = Field(None, description="in place of `column`: each holds a yes or a no")
+    values: Annotated[tuple[Name, ...], Field(min_length=2)] | None = Field(
+        None,
+        description="class names; a label that is none of them is an error; of `columns` the texts for no and yes",
+    )
+    classes: Classes | None = Field(None, description="for integer labels 0 … classes-1")
+    range: Range | None = Field(None, description=RANGE)
+    count: Count | None = Field(None, description=COUNT)
+    several: Several | None = Field(None, description=SEVERAL)
+    separator: Annotated[str, Field(min_length=1, max_length=4)] | None = Field(
+        None, description=f"between the names of `several` in a field; `{SEPARATOR}` when left out"
+    )
+    empty: Literal["none"] | None = Field(
+        None, description="that in an empty field none of `several` applies; without it, such a field is an error"
+    )
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """The columns that hold it."""
+        return self.columns or ((self.column,) if self.column is not None else ())
+
+    @property
+    def target(self) -> LabelTarget:
+        """See `Labelled`."""
+        if self.columns is not None:
+            return SeveralTarget(self.columns)
+        if self.values is not None:
+            return ClassTarget(len(self.values), self.values)
+        if self.several is not None:
+            return SeveralTarget(self.several, self.separator or SEPARATOR)
+        return choose_target(self.classes, self.range, self.count)
+
+
+AnyLabel = Annotated[
+    Annotated[Literal["next_token"], Tag("word")] | Annotated[Label, Tag("block")],
+    Discriminator(lambda value: "word" if word_form(value) == "word" else "block"),
+]
+"""A label that columns hold, or `next_token`: each token of a text is learned from those before it."""
+
+
+def choose_target(
+    classes: int | None, limits: Range | None, count: Count | None, several: tuple[str, ...] | None = None
+) -> LabelTarget:
+    """Returns the target of labels that declare exactly one of these keys."""
+    if several is not None:
+        return SeveralTarget(several)
+    if limits is not None:
+        return NumberTarget(limits[0], limits[1])
+    return ClassTarget(classes or 1) if count is None else CountTarget(count.max)
 
 
 def label_contradictions(label: Label | None, columns: Columns | None, path: str) -> Iterator[Finding]:
