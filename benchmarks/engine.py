@@ -24,8 +24,7 @@ from figures import Spread, alternate, parser_of, peak_of, ratio, seconds_of, wr
 from torch import Tensor, nn
 
 from dprecipe.models.schema import WideResNet
-from dprecipe.models.zoo.cnn import PRESETS
-from dprecipe.models.zoo.wide_resnet import build_wide_resnet
+from dprecipe.models.zoo.cnn import PRESETS, build_wide_resnet
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.training.engine.backward import channels_last

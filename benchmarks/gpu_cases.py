@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.models.schema import Lora, WideResNet
-from dprecipe.models.zoo.cnn import PRESETS
-from dprecipe.models.zoo.wide_resnet import build_wide_resnet
+from dprecipe.models.zoo.cnn import PRESETS, build_wide_resnet
 from dprecipe.training.program.losses import NextTokenLoss, cross_entropy
 
 TOKENS = 32_000

@@ -23,11 +23,10 @@ def main() -> NoReturn:
     """
     if SHORT.issuperset(sys.argv[1:2]):
         gc.set_threshold(MANY)
-    from dprecipe.library_warnings import ignore_all_warnings
+    from dprecipe.libraries import ignore_all_warnings, own_process
 
     ignore_all_warnings()
     from dprecipe.cli.main import main
-    from dprecipe.libraries import own_process
 
     alone = "WORLD_SIZE" not in os.environ
     if alone:

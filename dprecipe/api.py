@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprecipe.faults import UsageFault
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import enforce_on_plan
 from dprecipe.recipe.read import Loaded, read
@@ -167,7 +167,7 @@ def settle(run: str | Path) -> Completed:
 
 @ignoring_warnings()
 def load_language_model(release: str | Path, base: str | Path | None = None, device: str = "cpu") -> LanguageModel:
-    """Returns a released language model that writes texts: see `dprecipe.models.load_language.load_language_model` and
+    """Returns a released language model that writes texts: see `dprecipe.models.language_model.load_language_model` and
     `LanguageModel`.
 
     Raises:
@@ -178,7 +178,7 @@ def load_language_model(release: str | Path, base: str | Path | None = None, dev
     from dprecipe.libraries import importing_libraries
 
     with importing_libraries("a language model"):
-        from dprecipe.models.load_language import load_language_model as load_released
+        from dprecipe.models.language_model import load_language_model as load_released
 
     return load_released(release, base, device)
 

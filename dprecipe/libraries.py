@@ -1,19 +1,24 @@
-"""Importing libraries that the light install has not: a missing or broken one is named, with the command that fixes it.
+"""Libraries that the light install has not: a missing or broken one is named, with the command that fixes it.
 
 Every import of an optional library stands in a block of `importing_libraries`, or in a module whose own import does.
+
+Warnings of libraries are words to programmers, which reach no user's screen and decide nothing. A filter that makes
+errors of warnings (`python -W error`) would make one wherever a library finds something to say: in the middle of a
+step, whose noise is drawn; or where a failure means that a model goes through another engine.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
+import threading
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from importlib.util import find_spec
 
 from dprecipe.faults import Fault, RunFailed, UsageFault
-from dprecipe.library_warnings import ignoring_warnings, silence_loggers
 
 PACKAGE = "dprecipe"
 EXTRAS: Mapping[str, Mapping[str, str]] = {
@@ -114,7 +119,7 @@ def importing_libraries(subject: str = "training", package: str = PACKAGE) -> It
         raise
     except Exception as error:  # the import of a library may raise anything
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        if missing is not None and _find_extra(missing) is not None:
+        if missing is not None and any(missing in libraries for libraries in EXTRAS.values()):
             raise _name_missing(subject, [missing]) from error
         own = {PACKAGE, package.partition(".")[0]}
         name = _find_broken_package(error, own)
@@ -125,10 +130,6 @@ def importing_libraries(subject: str = "training", package: str = PACKAGE) -> It
             f"{name} can't be imported ({type(error).__name__}: {text}), and {subject} needs it",
             _remedy(name),
         ) from error
-
-
-def _find_extra(name: str) -> str | None:
-    return next((extra for extra, libraries in EXTRAS.items() if name in libraries), None)
 
 
 def _name_missing(subject: str, names: Sequence[str]) -> UsageFault:
@@ -186,3 +187,49 @@ def _remedy(package: str) -> str:
             fitting = f"0.{int(minor) + TORCHVISION_OFFSET}.*"
             return f"pip install 'torchvision=={fitting}', which is made for torch {torch}; {unneeded}"
     return f"pip install --force-reinstall {name}; {unneeded}"
+
+
+_lock = threading.Lock()
+_inside = 0
+_to_the_end = False
+_caller_filters: warnings.catch_warnings[None] | None = None
+
+
+@contextmanager
+def ignoring_warnings() -> Iterator[None]:
+    """Shows and raises no warning inside the block, whatever the caller's filters are; also a decorator.
+
+    Python's filters are those of the whole process. Several threads may be inside: the last one out restores them.
+    """
+    global _inside, _caller_filters
+    with _lock:
+        if _inside == 0:
+            _caller_filters = warnings.catch_warnings(action="ignore")
+            _caller_filters.__enter__()
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0 and _caller_filters is not None:
+                _caller_filters.__exit__(None, None, None)
+
+
+def ignore_all_warnings() -> None:
+    """Ignores warnings until the end of this process, which runs a command or a part of one, and no caller's code."""
+    global _to_the_end
+    _to_the_end = True
+    warnings.simplefilter("ignore")
+
+
+def silence_loggers() -> None:
+    """Drops the warnings that libraries log, in a process that ignores all warnings; elsewhere loggers are the
+    caller's.
+
+    Called where libraries are imported: a command that needs none does not wait for `logging`.
+    """
+    if _to_the_end:
+        import logging
+
+        logging.disable(logging.WARNING)

@@ -90,13 +90,10 @@ def colour_line(line: str) -> str:
     return line
 
 
-def has_colour(stream: TextIO) -> bool:
-    """Returns True if a stream is a terminal whose user has not asked for plain text (https://no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
 def _write(stream: TextIO, lines: Iterable[str]) -> None:
-    paint = colour_line if has_colour(stream) else str
+    # https://no-color.org
+    is_plain = not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    paint = str if is_plain else colour_line
     stream.write("".join(f"{paint(make_printable(line))}\n" for line in lines))
     stream.flush()
 

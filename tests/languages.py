@@ -90,8 +90,7 @@ def write_release(folder: Path, family: str = "gpt2", adapters: bool = False, **
     pytest.importorskip("transformers", reason="transformers is not installed")
     from safetensors.torch import save_file
 
-    from dprecipe.models.adapters import adapter_state
-    from dprecipe.models.lora import LowRankLayer, add_adapters
+    from dprecipe.models.lora import LowRankLayer, adapter_state, add_adapters
     from dprecipe.models.zoo.causal_lm import causal_model
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import dprecipe
-from dprecipe import library_warnings
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe import libraries
+from dprecipe.libraries import ignoring_warnings
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("lightning", reason="lightning is not installed")
@@ -128,7 +128,7 @@ def test_threads_leave_the_filters_as_they_were() -> None:
     over.set()
     thread.join()
     assert list(warnings.filters) == before
-    assert library_warnings._inside == 0
+    assert libraries._inside == 0
 
 
 def test_filters_are_changed_in_one_place() -> None:
@@ -138,4 +138,4 @@ def test_filters_are_changed_in_one_place() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and node.attr in ("catch_warnings", "simplefilter", "filterwarnings"):
                 changing.add(path.relative_to(PACKAGE).as_posix())
-    assert changing == {"library_warnings.py", "training/steps/fit.py"}
+    assert changing == {"libraries.py", "training/steps/fit.py"}

@@ -108,7 +108,6 @@ def test_only_the_screen_writes_to_the_standard_streams() -> None:
     assert found - WRITERS == {
         "cli/guard.py",
         "cli/main.py",
-        "cli/output.py",
     }  # which ask or set what they are, and write nothing
     assert ".write(" not in (PACKAGE / "cli" / "main.py").read_text("utf-8")
 

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.comparison import compare_accountants
 from dprecipe.recipe.read import read
-from dprecipe.release.plots import plot_style
+from dprecipe.release.figures import plot_style
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "papers" / "abadi2016-figure2.yaml"
 PASSES = (5, 10, 20, 40, 60, 80, 100, 150, 200, 250, 300, 350, 400)

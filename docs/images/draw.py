@@ -212,7 +212,7 @@ def draw_path(p: Palette) -> Drawing:
 
 LAYERS: list[tuple[str, str, str]] = [
     ("mechanisms", "one package each, reached by name", "mechanism"),
-    ("api cli schemas", "Python, command line, JSON Schemas", "box"),
+    ("api cli", "Python, command line", "box"),
     ("training", "attempt, gate, engine, probe", "torch"),
     ("nonprivate", "recipes without privacy", "box"),
     ("policy comparison", "an organisation's rules; comparisons", "box"),
@@ -229,7 +229,7 @@ LAYERS: list[tuple[str, str, str]] = [
     ("priors", "images made from a seed", "box"),
     ("language", "shared blocks of a recipe", "box"),
     ("text", "YAML to a tree with places", "box"),
-    ("faults screen page notebook progress durable libraries library_warnings timeline", "", "box"),
+    ("faults screen page notebook progress durable libraries timeline", "", "box"),
 ]
 """From the last line of the order of imports to the first: `ORDER` of tests/contract/test_imports.py."""
 

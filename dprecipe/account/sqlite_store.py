@@ -189,7 +189,7 @@ class SqliteStore:
         with self._refusing_others():
             connection = open_to_read(self.path, self._wait) if self._read_only else self._open_to_write()
         try:
-            # Python sees signals between steps of SQLite, so a time limit (`release.limits`) applies there, too.
+            # Python sees signals between steps of SQLite, so a time limit (`release.untrusted`) applies there, too.
             connection.set_progress_handler(lambda: 0, STEPS)
             connection.execute("PRAGMA trusted_schema = OFF")
             self._check_application(connection)

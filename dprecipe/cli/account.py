@@ -23,14 +23,14 @@ from dprecipe.account.sqlite_store import is_sqlite
 from dprecipe.account.standing import AccountState
 from dprecipe.account.statement import MAX_BYTES, export_statement, verify_statement
 from dprecipe.cli.arguments import AccountAddress, MaxMemory, MaxSeconds
-from dprecipe.cli.new_file import check_absent, writing_new
+from dprecipe.cli.files import check_absent, writing_new
 from dprecipe.data.names import name_unit, read_unit_key
 from dprecipe.faults import UsageFault
 from dprecipe.language.words import join_with_or
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.rounding import round_up
-from dprecipe.release import limits
 from dprecipe.release import sign as signing
+from dprecipe.release import untrusted
 from dprecipe.release.untrusted import ContentError, to_bytes
 from dprecipe.screen import as_json, write_note, write_output
 
@@ -158,7 +158,7 @@ def verify(
     if public_key is not None and head is None:
         raise UsageFault("--public-key is of a head", "add --head FILE")
     known = None if head is None else _read_head(head, public_key)
-    with limits.refusing_beyond(max_seconds, int(max_memory * 2**30), lambda why: AccountInvalid(subject, [why])):
+    with untrusted.refusing_beyond(max_seconds, int(max_memory * 2**30), lambda why: AccountInvalid(subject, [why])):
         count = _recount(subject, known)
     state = count.state
     write_output(

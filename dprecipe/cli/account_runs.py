@@ -24,8 +24,8 @@ from dprecipe.privacy.filters.cap import Spent
 from dprecipe.privacy.filters.filter import admits, count_runs, mixture_epsilon
 from dprecipe.privacy.filters.needed import find_filter_cap
 from dprecipe.privacy.rounding import round_up
-from dprecipe.recipe.point import set_values
 from dprecipe.recipe.read import Loaded, read
+from dprecipe.recipe.root import set_values
 from dprecipe.screen import write_note, write_output
 
 MAX_RUNS = 10_000

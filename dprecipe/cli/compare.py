@@ -10,15 +10,24 @@ from typing import Annotated, Any
 import typer
 
 from dprecipe.cli.arguments import TextOrJson
-from dprecipe.cli.documents import replace_output
-from dprecipe.comparison import compare as comparison
-from dprecipe.comparison.compare import Interval, PairedTest, Standing, compare_all
-from dprecipe.comparison.contenders import Contender, contend_recipe, contend_release
+from dprecipe.cli.files import replace_output
+from dprecipe.comparison import (
+    LEVEL,
+    SMALLER_IS_BETTER,
+    Contender,
+    Interval,
+    PairedTest,
+    Standing,
+    compare_all,
+    contend_recipe,
+    contend_release,
+    draw_standing,
+)
 from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import enforce_on_plan
 from dprecipe.recipe.read import read
-from dprecipe.release.plots import render_svg_file
+from dprecipe.release.figures import render_svg_file
 from dprecipe.release.scores import format_score
 from dprecipe.release.verify import verify
 from dprecipe.screen import as_json, show_document, write_output
@@ -160,9 +169,9 @@ def _render_tests(tests: Sequence[PairedTest], metric: str) -> list[str]:
 def _render_test(test: PairedTest, difference: Interval, metric: str) -> str:
     names = f"  {test.second} − {test.first}"
     mean, half = difference.mean, difference.half_width or 0.0
-    sign = "smaller is better" if metric in comparison.SMALLER_IS_BETTER else "larger is better"
+    sign = "smaller is better" if metric in SMALLER_IS_BETTER else "larger is better"
     end = f"p = {test.p:.2g}" if test.p is not None else f"no test: {test.reason}"
-    shown = f"{mean:+.4g}, {comparison.LEVEL:.0%} interval {mean - half:+.4g} to {mean + half:+.4g} ({sign})"
+    shown = f"{mean:+.4g}, {LEVEL:.0%} interval {mean - half:+.4g} to {mean + half:+.4g} ({sign})"
     return f"{names}: {shown}; paired over {test.seeds} seeds, {end}"
 
 
@@ -224,5 +233,5 @@ def _write_plot(result: Sequence[Standing], plot: Path) -> None:
     (standing,) = result
     if all(row.score is None or math.isinf(row.epsilon) for row in standing.rows):
         raise UsageFault("no score was released, so there is nothing to draw", "leave --plot out")
-    svg = render_svg_file("compare", lambda axes: comparison.draw_standing(axes, standing))
+    svg = render_svg_file("compare", lambda axes: draw_standing(axes, standing))
     replace_output(plot, svg.encode())

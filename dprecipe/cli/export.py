@@ -8,16 +8,14 @@ from typing import Annotated
 import typer
 
 from dprecipe.cli.arguments import NoVerify, PublicKey, ReleaseForm, ReleasePath
-from dprecipe.cli.new_file import check_absent, writing_new
+from dprecipe.cli.files import check_absent, verify_release, writing_new
 from dprecipe.faults import UsageFault
 from dprecipe.libraries import check_libraries, importing_libraries
 from dprecipe.models.file import find_model_folder, parse_description
-from dprecipe.privacy.rounding import write_number
 from dprecipe.recipe.read import read_source
 from dprecipe.release.folder import CERTIFICATE, ENVELOPE
 from dprecipe.release.rebuild import stated_source
 from dprecipe.release.untrusted import sha256_of
-from dprecipe.release.verify import Verified, verify
 from dprecipe.screen import write_note
 
 NAMED = ("model.json", "model.safetensors", CERTIFICATE, ENVELOPE)
@@ -44,7 +42,7 @@ def export(
     Raises:
         UsageFault: another form, `out` exists, or a flag does not belong to the form.
         CertificateInvalid: the release does not verify.
-        DataFault, RunFailed: see `models.onnx.export_onnx` and `release.hub_folder.write_hub_folder`.
+        DataFault, RunFailed: see `models.onnx.export_onnx` and `release.distribution.write_hub_folder`.
     """
     release = find_model_folder(release)
     check_absent(out)
@@ -54,15 +52,15 @@ def export(
         raise UsageFault("--key signs for --format model-signing, which needs one", "give both, or neither")
     if form == "onnx":
         check_libraries("exporting", "torch")  # before seconds of verifying
-        _note(verify(release, public_key) if not no_verify else None, release)
+        if not no_verify:
+            verify_release(release, public_key)
         _export_onnx(release, out)
     elif form == "huggingface":
-        from dprecipe.release.hub_folder import write_hub_folder
+        from dprecipe.release.distribution import write_hub_folder
 
         if no_verify:
             raise UsageFault("a release is verified before it becomes a folder to upload", "remove --no-verify")
-        verified = verify(release, public_key)
-        _note(verified, release)
+        verified = verify_release(release, public_key)
         model = parse_description((release / "model.json").read_bytes())
         recipe = read_source(stated_source(verified.statement.predicate)).recipe
         declared = license_name or recipe.meta.get("license")
@@ -75,24 +73,17 @@ def export(
 
 
 def _sign(release: Path, out: Path, key: Path, public_key: Path | None, *, check: bool) -> None:
-    from dprecipe.release.model_signature import load_curve_key, sign_folder
+    from dprecipe.release.distribution import load_curve_key, sign_folder
 
     if not check:
         raise UsageFault("a release is verified before it is signed", "remove --no-verify")
     if release.resolve() in out.absolute().resolve().parents:
         raise UsageFault(f"{out} is in the release, which holds nothing but what it names", "name a file beside it")
     signer = load_curve_key(key)
-    verified = verify(release, public_key)
-    _note(verified, release)
+    verified = verify_release(release, public_key)
     with writing_new(out) as draft:
         draft.write_bytes(sign_folder(release, verified.statement, signer))
     write_note(f"wrote {out}; check it with: model_signing verify key --public_key PEM --signature {out} {release}")
-
-
-def _note(verified: Verified | None, release: Path) -> None:
-    if verified is not None:
-        claim = verified.claim
-        write_note(f"verified {release}: ε = {claim.epsilon:g} at δ = {write_number(claim.delta)}")
 
 
 def _export_onnx(release: Path, out: Path) -> None:

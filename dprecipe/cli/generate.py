@@ -18,11 +18,11 @@ from dprecipe.cli.arguments import (
     Temperature,
     TopP,
 )
+from dprecipe.cli.files import verify_release
 from dprecipe.faults import UsageFault
 from dprecipe.libraries import check_libraries, importing_libraries
 from dprecipe.models.file import find_model_folder
-from dprecipe.privacy.rounding import write_number
-from dprecipe.screen import as_json, show_document, write_note, write_output
+from dprecipe.screen import as_json, show_document, write_output
 
 if TYPE_CHECKING:
     from dprecipe.models.language_model import LanguageModel
@@ -76,13 +76,9 @@ def open_language_model(
     check_libraries("writing texts", "torch")  # before seconds of verifying
     verified = None
     if check:
-        from dprecipe.release.verify import verify
-
-        verified = verify(folder, public_key)
-        claim = verified.claim
-        write_note(f"verified {folder}: ε = {claim.epsilon:g} at δ = {write_number(claim.delta)}")
+        verified = verify_release(folder, public_key)
     elif public_key is not None:
         raise UsageFault("a key is of a signature that is checked", "remove --no-verify or --public-key")
     with importing_libraries("writing texts"):
-        from dprecipe.models.load_language import load_language_model
+        from dprecipe.models.language_model import load_language_model
     return load_language_model(folder, base, device), verified

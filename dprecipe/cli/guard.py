@@ -1,13 +1,19 @@
-"""Turns faults into a message and an exit code of `docs/reference/contract.md`."""
+"""Guards around a command: faults become a message and an exit code, and a failed write stops no run.
+
+Exit codes are those of `docs/reference/contract.md`. Standard output may fail: a full disk, a reader that has gone, a
+closed descriptor. That is reported at the end.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import io
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import wraps
-from typing import ParamSpec
+from typing import Any, ParamSpec, TextIO, final
 
 import typer
 
@@ -31,7 +37,7 @@ def guard_faults(command: Callable[P, int | None]) -> Callable[P, None]:
     return run
 
 
-@contextlib.contextmanager
+@contextmanager
 def reporting_faults(overrides: object = None) -> Iterator[None]:
     """Reports a fault of the block, and exits with its code. `overrides`: those of the command line, which a finding
     may point into."""
@@ -65,14 +71,19 @@ def _describe_fault(fault: Fault, overrides: object) -> list[str]:
         refused = [] if isinstance(fault, RecipeError) else ["refused"]
         hint = render.hint_at_pages(fault.findings, screen.is_watched())
         return [*refused, *render.as_lines(fault.findings, texts), *hint]
-    first, *more = fault.message.split("\n")
-    # A line break may come from a stranger: the lines after it are marked as part of the message.
-    continuation = [line if line.startswith("- ") else f"  | {line}" for line in more]
-    lines = [f"error: {first}", *continuation, *([f"  = {fault.remedy}"] if fault.remedy else [])]
+    lines = list_lines(fault)
     if fault.private:
         shown = [f"  in this terminal only: {line}" for line in fault.private.split("\n")]
         lines += shown if sys.stderr.isatty() else ["  (a terminal shows where and how many; a log must not)"]
     return lines
+
+
+def list_lines(fault: Fault) -> list[str]:
+    """Returns a fault's message and remedy, for any reader. A line break may come from a stranger: the lines after it
+    are marked as part of the message."""
+    first, *more = fault.message.split("\n")
+    continuation = [line if line.startswith("- ") else f"  | {line}" for line in more]
+    return [f"error: {first}", *continuation, *([f"  = {fault.remedy}"] if fault.remedy else [])]
 
 
 def _describe_error(error: BaseException) -> str:
@@ -87,11 +98,11 @@ def _describe_error(error: BaseException) -> str:
 
 def _texts_of(refusal: PlanRefused) -> dict[str, str]:
     """Returns the texts of the files that a refusal points into, to show the lines."""
-    from dprecipe.text.files import read_file
+    from dprecipe.text.load import read_file
 
     texts: dict[str, str] = {}
     for place in {finding.place for finding in refusal.findings if isinstance(finding.place, Place)}:
-        with contextlib.suppress(RecipeError):
+        with suppress(RecipeError):
             texts[place.file] = read_file(place.file)
     return texts
 
@@ -103,3 +114,65 @@ def _debugging() -> bool:
 def show_traceback() -> None:
     if _debugging():
         traceback.print_exc()
+
+
+CLOSED = "it is closed"
+
+
+@final
+class Output:
+    """A text stream that remembers its first error, and drops everything after it."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self.stream: TextIO = io.StringIO() if stream is None else stream
+        self.error = CLOSED if stream is None else ""
+        self.reader_left = False
+
+    def write(self, text: str) -> int:
+        self._try(lambda: self.stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(lambda: self.stream.flush())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def _try(self, act: Any) -> None:
+        if self.error:
+            return
+        try:
+            act()
+        except (OSError, ValueError) as error:
+            self.error = str(getattr(error, "strerror", None) or error)
+            self.reader_left = isinstance(error, BrokenPipeError)
+            with suppress(OSError, ValueError):
+                # The buffered rest would fail again when the interpreter exits.
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, self.stream.fileno())
+                os.close(null)
+
+
+def open_descriptors() -> None:
+    """Opens the descriptors 0, 1 and 2 where they are closed. Otherwise the next file opened, such as a ledger, would
+    receive what libraries print."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+@contextmanager
+def guarded_output() -> Iterator[Output]:
+    """Makes the standard streams `Output`s inside the block; yields the standard output."""
+    previous = sys.stdout, sys.stderr
+    open_descriptors()
+    out, err = Output(previous[0]), Output(previous[1])
+    sys.stdout, sys.stderr = out, err
+    try:
+        yield out
+    finally:
+        out.flush()
+        err.flush()
+        sys.stdout, sys.stderr = previous

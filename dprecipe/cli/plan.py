@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dprecipe.cli.arguments import Overrides, RecipePath, TextOrJson
-from dprecipe.cli.plan_canaries import describe_canaries
 from dprecipe.contract.plan import Plan, PlanBudget
 from dprecipe.faults import PlanRefused, UsageFault
-from dprecipe.models.layout import trained_parameters
-from dprecipe.models.schema import Pretrained
-from dprecipe.models.trained import layer_of
+from dprecipe.models.layout import layer_of, trained_parameters
+from dprecipe.models.schema import Pretrained, Transformer
 from dprecipe.nonprivate.plan import make_plan as make_public_plan
-from dprecipe.planning.audit import describe_audit
+from dprecipe.planning.audit import canaries_of, describe_audit, naming_of
+from dprecipe.planning.candidates import describe_candidates, describe_runs, describe_score
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.tuning_words import describe_candidates, describe_runs, describe_score
 from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.policy.apply import enforce_on_plan, enforce_on_recipe
 from dprecipe.privacy.rounding import write_number
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from dprecipe.privacy.comparison import AccountantRow
 
 FORMATS = ("text", "json")
+MEASURED = "measured at the start of the run, from the memory there is"
 
 
 def plan(
@@ -66,7 +65,8 @@ def plan(
             [
                 *plan_lines(result),
                 *account_lines(result),
-                *assumption_lines(result),
+                "  rests on",
+                *(f"    - {a.text} ({a.checked_by})" for a in result.assumptions),
                 *comparison_lines(result, comparisons),
             ]
         )
@@ -94,7 +94,7 @@ def plan_lines(plan: Plan) -> list[str]:
         *((f"solved {path}", f"{value:g}") for path, value in plan.solved.items()),
         *plan.mechanism_plan.describe(),
         *_size_rows(plan),
-        *_memory_rows(plan),
+        *([("physical batch", MEASURED)] if plan.runtime.physical_batch == "auto" else []),
         *describe_canaries(plan),
         ("spends", f"{describe_spent(guarantee.epsilon, budget)}{plan.mechanism_plan.epsilon_note}"),
         (
@@ -137,11 +137,6 @@ def spending_lines(plan: Plan) -> list[str]:
     first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
     lines = (f"    {name.ljust(first)}  {cost.ljust(second)}  {more}".rstrip() for name, cost, more in rows)
     return ["  who spends what, each alone", *lines]
-
-
-def assumption_lines(plan: Plan) -> list[str]:
-    """Lists the assumptions of the claim, as lines of text; every certificate states them too."""
-    return ["  rests on", *(f"    - {a.text} ({a.checked_by})" for a in plan.assumptions)]
 
 
 def _trained_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -215,13 +210,6 @@ def _size_rows(plan: Plan) -> list[tuple[str, str]]:
     return rows
 
 
-def _memory_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Lists how many records are in memory at once, where that is measured."""
-    if plan.runtime.physical_batch != "auto":
-        return []
-    return [("physical batch", "measured at the start of the run, from the memory there is")]
-
-
 def _position_rows(plan: Plan) -> list[tuple[str, str]]:
     """Returns the records with the largest and the smallest ε, where it depends on the position in the file."""
     positions = plan.guarantee.by_position
@@ -231,3 +219,63 @@ def _position_rows(plan: Plan) -> list[tuple[str, str]]:
     best = min(positions, key=lambda bound: (bound[1], bound[0]))
     rows = [f"ε = {epsilon:g} for record {position:,}" for position, epsilon, _ in (worst, best)]
     return [("worst position", rows[0]), ("best position", rows[1])]
+
+
+def describe_canaries(plan: Plan) -> list[tuple[str, str]]:
+    """Returns the rows of a plan; none without canaries."""
+    count, block = canaries_of(plan), plan.audit
+    if not count or block is None:
+        return []
+    from dprecipe.privacy.audit.guesses import lower_epsilon_of_guesses  # needed by few plans
+    from dprecipe.privacy.audit.power import smallest_fault
+    from dprecipe.privacy.audit.results import Guesses
+
+    naming, units = naming_of(plan), plan.data.planned_units + count
+    guesses = Guesses(canaries=count, named_in=naming.each, named_out=naming.each, correct=naming.expected)
+    terms = (block.confidence, plan.guarantee.delta)
+    shown = lower_epsilon_of_guesses(guesses, *terms)
+    fault = smallest_fault(guesses, block.confidence, plan.guarantee.epsilon, plan.guarantee.delta)
+    seen = "none is large enough to be called one" if fault is None else f"ε = {fault:.3g} or more is called one"
+    return [
+        (
+            "canaries",
+            f"{count:,}, each a {block.canary}, in the run by a secret coin: {_describe_share(plan, count, units)}",
+        ),
+        ("they cost", _describe_cost(plan, count, units)),
+        (
+            "they show",
+            f"of a sound program ε of about {shown:.2g} at least, at confidence {block.confidence:g}, from "
+            f"{naming.each:,} that are named in and {naming.each:,} that are named out; of faults, {seen} in 8 of 10 "
+            "runs",
+        ),
+    ]
+
+
+def _describe_share(plan: Plan, count: int, units: int) -> str:
+    inside = count / 2 * plan.mechanism_plan.expected_batch / units
+    return f"{inside:.3g} of them in a batch of {plan.mechanism_plan.expected_batch:,.10g}, as expected"
+
+
+def _describe_cost(plan: Plan, count: int, units: int) -> str:
+    """Describes what canaries take from the records, and what their gradients add to the noise."""
+    rate = plan.mechanism_plan.sampling_rate
+    part = f"a batch has {count / units:.2%} fewer records"
+    if rate is not None:
+        before = plan.mechanism_plan.expected_batch / (units - count)
+        part += f" (the sampling rate is {rate:.6g}, and was {before:.6g} without)"
+    if plan.audit is None or plan.audit.canary != "gradient":
+        return part
+    weights = _count_weights(plan)
+    if not weights:
+        return part
+    multiplier = min(charge.event.multipliers[0] for charge in plan.mechanism_plan.events)
+    share = count / 2 * (1.0 if rate is None else rate) / (weights * multiplier**2)
+    return f"{part}; their gradients add about {share:.2%} to the variance of the noise on a weight"
+
+
+def _count_weights(plan: Plan) -> int:
+    """Counts the weights that are trained; 0 where that is not known without the model."""
+    shapes = expected_shapes(plan)
+    if shapes is None or (isinstance(plan.model, Transformer) and plan.model.lora is not None):
+        return 0
+    return sum(math.prod(shapes[name]) for name in trained_parameters(plan.model, shapes))

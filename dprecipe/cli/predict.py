@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dprecipe import screen
 from dprecipe.cli.arguments import NoVerify, PublicKey, ReleasePath
-from dprecipe.cli.new_file import check_absent, writing_new
+from dprecipe.cli.files import check_absent, verify_release, writing_new
 from dprecipe.data.files import DataFile
 from dprecipe.data.images import ImageForm
 from dprecipe.data.new_records import ImageFiles, add_images, add_table
@@ -27,7 +27,6 @@ from dprecipe.faults import DataFault, UsageFault
 from dprecipe.libraries import check_libraries, importing_libraries
 from dprecipe.models.file import ModelFile, find_model_folder
 from dprecipe.models.prepare import ROWS, Preparation
-from dprecipe.privacy.rounding import write_number
 
 if TYPE_CHECKING:
     from dprecipe.models.load import Predicted, Released
@@ -90,10 +89,7 @@ def predict(
     images = ImageFiles(source, None if table is None else DataFile.of(table), image_column, delimiter)
     check_libraries("predicting", "torch")  # before seconds of verifying
     if not no_verify:
-        from dprecipe.release.verify import verify
-
-        claim = verify(release, public_key).claim
-        screen.write_note(f"verified {release}: ε = {claim.epsilon:g} at δ = {write_number(claim.delta)}")
+        verify_release(release, public_key)
     with importing_libraries("predicting"):
         from dprecipe.models.load import load
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from dprecipe.cli.arguments import Overrides
-from dprecipe.cli.documents import check_output, path_in_recipe, replace_output
+from dprecipe.cli.files import check_output, path_in_recipe, replace_output
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import CertificateInvalid, DataFault, PlanRefused, UsageFault
 from dprecipe.libraries import check_libraries, importing_libraries

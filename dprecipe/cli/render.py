@@ -1,10 +1,18 @@
-"""Findings as text and GitHub annotations."""
+"""Findings as text, as GitHub annotations, as SARIF 2.1.0, and as the document of `dprecipe validate --format json`."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import quote
 
-from dprecipe.faults import Finding, Place
+from pydantic import ConfigDict, Field
+
+from dprecipe import __version__
+from dprecipe.contract.document import Document, Part
+from dprecipe.faults import CODES, Finding, Place, Severity
+from dprecipe.language.base import NonNegativeInt, PositiveInt
 from dprecipe.screen import make_printable
 from dprecipe.text.load import split_lines
 
@@ -107,3 +115,106 @@ def _escape(text: str, extra: str = "") -> str:
     for character in "%\r\n" + extra:  # the percent sign first
         text = text.replace(character, f"%{ord(character):02X}")
     return text.replace("##[", "# #[")  # an older form of command, which runners read anywhere in a line
+
+
+class FindingEntry(Part):
+    """One thing that is wrong or doubtful in a recipe."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    code: Annotated[str, Field(pattern="^[YRPQT][0-9]{3}$", examples=sorted(CODES))]
+    severity: Severity
+    file: str
+    line: PositiveInt
+    column: PositiveInt
+    path: str = Field(description="dotted path in the recipe; empty for findings about the text")
+    message: str
+    remedy: str
+    accepted: str = Field(description="the reason, where the recipe accepts the warning; else empty")
+
+    @classmethod
+    def of(cls, finding: Finding) -> Self:
+        """Returns a finding as the document has it."""
+        place = finding.place or NOWHERE
+        return cls(
+            code=finding.code,
+            severity=finding.severity,
+            file=place.file,
+            line=place.line,
+            column=place.column,
+            path=finding.path,
+            message=finding.message,
+            remedy=finding.remedy,
+            accepted=finding.accepted,
+        )
+
+
+class Findings(Document):
+    """All findings in some recipes."""
+
+    model_config = ConfigDict(title="dprecipe findings", extra="forbid")
+
+    schema_: Literal["dprecipe.findings/v1"] = Field("dprecipe.findings/v1", alias="schema")
+    recipes: NonNegativeInt
+    findings: tuple[FindingEntry, ...]
+
+    def to_text(self) -> str:
+        """Returns the document in ASCII: no terminal or pipe can garble it."""
+        return json.dumps(self.to_json(), indent=2) + "\n"
+
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def as_sarif(findings: Sequence[Finding]) -> str:
+    """Returns a SARIF log of one run, with a rule for each code that occurs."""
+    codes = sorted({finding.code for finding in findings})
+    content = {
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "dprecipe",
+                        "version": __version__,
+                        "rules": [_rule(code) for code in codes],
+                    }
+                },
+                "columnKind": "unicodeCodePoints",
+                "results": [_result(finding, codes.index(finding.code)) for finding in findings],
+            }
+        ],
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _rule(code: str) -> dict[str, Any]:
+    from dprecipe.policy.rules import POLICY_CODES  # slow to import, and for this form alone
+
+    others = {"P": "a rule of privacy accounting", "Q": POLICY_CODES.get(code, "a rule of a policy")}
+    title = CODES.get(code, others.get(code[:1], "a rule of the recipe"))
+    return {"id": code, "shortDescription": {"text": title}, "help": {"text": f"docs/reference/findings/{code}.md"}}
+
+
+def _result(finding: Finding, index: int) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": finding.code,
+        "ruleIndex": index,
+        "level": finding.severity.value,
+        "message": {
+            "text": ": ".join(part for part in (finding.path, finding.message) if part) + f". {finding.remedy}"
+        },
+    }
+    if finding.accepted:
+        result["suppressions"] = [{"kind": "inSource", "justification": finding.accepted}]
+    if finding.place is not None:
+        place = finding.place
+        region = {
+            "startLine": place.line,
+            "startColumn": place.column,
+            "endColumn": place.column + place.width,
+        }
+        uri = {"uri": quote(place.file, safe="/._-~")}
+        result["locations"] = [{"physicalLocation": {"artifactLocation": uri, "region": region}}]
+    return result

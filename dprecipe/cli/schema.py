@@ -1,15 +1,36 @@
-"""`dprecipe schema`: write the JSON Schemas, or check that the files are up to date."""
+"""`dprecipe schema`: the JSON Schemas of the files that dprecipe reads and writes, for editors and other tools.
+
+Draft 2020-12.
+"""
 
 from __future__ import annotations
 
+import json
 import shlex
+from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import TypeAdapter
 
-from dprecipe.faults import UsageFault
-from dprecipe.schemas import SCHEMAS, schema_text
+from dprecipe.account.schema import statement_schema
+from dprecipe.cli.audit import AuditDocument
+from dprecipe.cli.files import write_documents
+from dprecipe.cli.render import Findings
+from dprecipe.contract.document import DIALECT, schema_of
+from dprecipe.contract.mechanism import MechanismPlan
+from dprecipe.contract.plan import Assumption, PolicyRecord, plan_adapter
+from dprecipe.contract.stages import TRAINING
+from dprecipe.contract.table import MECHANISMS
+from dprecipe.data.paid.schema import PAID
+from dprecipe.nonprivate.documents import PublicPlanDocument, provenance_schema
+from dprecipe.policy.read import policy_schema
+from dprecipe.privacy.charge_shapes import charge_schemas
+from dprecipe.privacy.comparison import AccountantRow
+from dprecipe.recipe.root import PublicRecipe, Recipe
+from dprecipe.release.schema import certificate_schema
 from dprecipe.screen import write_output
 
 
@@ -31,12 +52,7 @@ def schema(
             write_output([f"{folder / name} is out of date: run `dprecipe schema --out {shlex.quote(str(folder))}`"])
         write_output([f"{len(SCHEMAS)} schemas, {len(stale)} out of date"])
         return int(bool(stale))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in SCHEMAS:
-            (folder / name).write_text(schema_text(name), encoding="utf-8")
-    except OSError as error:
-        raise UsageFault(f"{folder} can't be written: {error.strerror}", "name another folder with --out") from None
+    write_documents(folder, {name: schema_text(name) for name in SCHEMAS})
     write_output([f"wrote {len(SCHEMAS)} schemas into {folder}"])
     return 0
 
@@ -46,3 +62,229 @@ def _text(path: Path) -> str | None:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError):
         return None
+
+
+Schema = dict[str, Any]
+
+PART_SUFFIX = ".part"
+INHERITING = frozenset(("test", "public"))
+"""Sources that take over from `train` what they do not state."""
+DATA_KEYS = ("const", "enum", "default", "examples")
+
+
+def recipe_schema() -> Schema:
+    """Returns the schema for editors: a complete recipe, or the partial one of a recipe with `extends`; with privacy,
+    or without (`mechanism.kind: none`)."""
+    definitions: Schema = {}
+    for root in (Recipe, PublicRecipe):
+        full = root.model_json_schema(by_alias=True, mode="validation")
+        definitions |= {name: _split_unions(body) for name, body in full.pop("$defs").items()}
+        definitions[root.__name__] = _split_unions(full)
+    parts = {name + PART_SUFFIX: _make_optional(body) for name, body in deepcopy(definitions).items()}
+    for body in definitions.values():
+        for role in INHERITING & body.get("properties", {}).keys() if "train" in body.get("properties", {}) else ():
+            body["properties"][role] = _make_optional(body["properties"][role])
+    for root in (Recipe, PublicRecipe):
+        parts[root.__name__ + PART_SUFFIX]["properties"]["extends"] = {
+            "type": "string",
+            "minLength": 1,
+            "description": "the recipe that this one changes, relative to this file",
+        }
+    return {
+        "$schema": DIALECT,
+        "title": "dprecipe recipe",
+        "description": "What is learned, and how much privacy may be spent (language dprecipe/v1).",
+        "if": {"required": ["extends"]},
+        "then": _choose_root(PART_SUFFIX),
+        "else": _choose_root(""),
+        "$defs": definitions | parts,
+    }
+
+
+def _choose_root(suffix: str) -> Schema:
+    """Chooses a recipe without privacy where the mechanism's kind is `none`, else one with privacy."""
+    kind = {"properties": {"kind": {"const": "none"}}, "required": ["kind"]}
+    return {
+        "if": {"properties": {"mechanism": kind}, "required": ["mechanism"]},
+        "then": {"$ref": f"#/$defs/{PublicRecipe.__name__}{suffix}"},
+        "else": {"$ref": f"#/$defs/{Recipe.__name__}{suffix}"},
+    }
+
+
+def _split_unions(node: Any) -> Any:
+    """Rewrites tagged unions as `if kind is … then …`, so that an editor reports on one kind, not on all of them."""
+    if isinstance(node, list):
+        return [_split_unions(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "discriminator" in node and "oneOf" in node:
+        tag, mapping = node["discriminator"]["propertyName"], node["discriminator"]["mapping"]
+        default = node["discriminator"].get("default")
+        rest = {key: value for key, value in node.items() if key not in ("discriminator", "oneOf")}
+        return rest | {
+            "type": "object",
+            "properties": {tag: {"enum": list(mapping)}},
+            "required": [] if default else [tag],
+            "allOf": [
+                {
+                    "if": {"properties": {tag: {"const": kind}}, "required": [] if kind == default else [tag]},
+                    "then": {"$ref": reference},
+                }
+                for kind, reference in mapping.items()
+            ],
+        }
+    match node.get("oneOf"):
+        case [{"discriminator": _} as tagged, {"type": "array"} as listed]:
+            rest = {key: value for key, value in node.items() if key != "oneOf"}
+            return rest | {"if": {"type": "array"}, "then": _split_unions(listed), "else": _split_unions(tagged)}
+        case [{"discriminator": _} as tagged, {"$ref": _} as cut]:  # held-out records: a source, or a split
+            split = {"type": "object", "properties": {"split": {"type": "object"}}, "required": ["split"]}
+            return {"if": split, "then": cut, "else": _split_unions(tagged)}
+    match node.get("anyOf"):
+        case [{"discriminator": _} as tagged, {"type": "null"}]:
+            rest = {key: value for key, value in node.items() if key != "anyOf"}
+            return rest | {"if": {"type": "null"}, "else": _split_unions(tagged)}
+        case [{"oneOf": [{"discriminator": _}, {"$ref": _}]} as either, {"type": "null"}]:
+            rest = {key: value for key, value in node.items() if key != "anyOf"}
+            return rest | {"if": {"type": "null"}, "else": _split_unions(either)}
+    renamed = {"anyOf" if key == "oneOf" else key: value for key, value in node.items()}
+    return {key: value if key in DATA_KEYS else _split_unions(value) for key, value in renamed.items()}
+
+
+def _make_optional(node: Any) -> Any:
+    """Returns the same blocks with every key optional, except in the conditions on a kind."""
+    if isinstance(node, list):
+        return [_make_optional(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    part: Schema = {}
+    for key, value in node.items():
+        if key == "required" and isinstance(value, list):
+            continue
+        if key == "$ref":
+            part[key] = value + PART_SUFFIX
+        else:
+            part[key] = value if key in (*DATA_KEYS, "if") else _make_optional(value)
+    return part
+
+
+DIGEST: Schema = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
+NUMBER: Schema = {"type": "number"}
+TEXT: Schema = {"type": "string"}
+COUNT: Schema = {"type": "integer", "minimum": 1}
+
+
+def plan_schema() -> Schema:
+    """Returns the schema of the document `dprecipe.plan/v1`. Additions are allowed; what is here keeps its name and
+    meaning."""
+    point = _object(epsilon={"type": "number", "minimum": 0}, delta={"type": "number", "minimum": 0, "maximum": 1})
+    at = _object(position=COUNT, **point["properties"])
+    guarantee = _object(
+        epsilon=NUMBER,
+        delta=NUMBER,
+        neighbouring={"enum": ["add_or_remove_one", "replace_one", "zero_out_one"]},
+        unit=TEXT,
+        accountant=TEXT,
+        alternative=_object(accountant=TEXT, epsilon=NUMBER),
+        profile={"type": "array", "items": point},
+    )
+    guarantee["properties"]["by_position"] = {"type": "array", "items": at, "minItems": 1, "maxItems": 1000}
+    kinds, definitions = _details()
+    document = _object(
+        schema={"const": "dprecipe.plan/v1"},
+        recipe=_object(name=TEXT, digest=DIGEST),
+        digest=DIGEST,
+        mechanism=TEXT,
+        solved={"type": "object", "additionalProperties": NUMBER},
+        steps=COUNT,
+        sampling_rate={"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
+        events={"type": "array", "items": {"oneOf": charge_schemas()}, "minItems": 1},
+        guarantee=guarantee,
+        budget=_object(epsilon=NUMBER, delta=NUMBER),
+        released={"type": "array", "items": TEXT},
+        assumptions={"type": "array", "items": _written(Assumption)},
+        details={"type": "object", "description": "the mechanism's own constants"},
+    )
+    document["properties"]["comparison"] = {
+        "type": "array",
+        "items": _written(AccountantRow),
+        "description": "with --compare-accountants: what others say of the same events; never the claim",
+    }
+    document["properties"] |= {"stages": _stages(), "spending": _spending()}
+    document["properties"]["policies"] = {
+        "type": "array",
+        "items": _written(PolicyRecord),
+        "description": "the policies that the recipe was checked against, if there are any",
+    }
+    one_run = _object(epsilon=NUMBER)
+    document["properties"]["one_run"] = {**one_run, "description": "of a tuned run: what one of its runs costs"}
+    return {
+        "$schema": DIALECT,
+        "title": "dprecipe plan",
+        **document,
+        "allOf": kinds,
+        "$defs": definitions,
+    }
+
+
+def _stages() -> Schema:
+    """Returns the schema of the paid steps of preprocessing, for recipes that have any."""
+    step: Schema = {"type": "integer", "minimum": 0, "description": "its number in data.preprocess, from 0"}
+    place: Schema = {"type": "integer", "minimum": 0, "description": "its place in `events`, from 0"}
+    events = {"type": "array", "items": _object(count=COUNT, event=place), "minItems": 1}
+    stage = _object(step=step, kind={"enum": list(PAID)}, noise_multiplier=NUMBER, events=events)
+    return {"type": "array", "items": stage, "minItems": 1}
+
+
+def _spending() -> Schema:
+    """Returns the schema of the cost that each of them, and the mechanism by itself, would have alone."""
+    step: Schema = {"type": ["integer", "null"], "minimum": 0, "description": "null: of the mechanism"}
+    part = _object(kind={"enum": [*PAID, TRAINING]}, step=step, epsilon={"type": "number", "minimum": 0})
+    return {"type": "array", "items": part, "minItems": 2}
+
+
+def _details() -> tuple[list[Schema], Schema]:
+    """Returns the schema of `details` for each mechanism, by the fields of its plans, and the definitions that this
+    refers to."""
+    kinds: list[tuple[str, TypeAdapter[MechanismPlan]]] = [
+        (mechanism.kind, plan_adapter(mechanism.plan_type)) for mechanism in MECHANISMS.values()
+    ]
+    result, combined = TypeAdapter.json_schemas([(kind, "serialization", result) for kind, result in kinds])
+    rules = [
+        {
+            "if": {"properties": {"mechanism": {"const": kind}}},
+            "then": {"properties": {"details": result[kind, "serialization"]}},
+        }
+        for kind, _ in kinds
+    ]
+    return rules, combined["$defs"]
+
+
+def _written(kind: type) -> Schema:
+    """Returns the schema of what `asdict` makes of a dataclass."""
+    schema = TypeAdapter(kind).json_schema(mode="serialization")
+    return {**schema, "required": list(schema["properties"])}
+
+
+def _object(**properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+SCHEMAS: dict[str, Callable[[], Schema]] = {
+    "recipe.schema.json": recipe_schema,
+    "findings.schema.json": lambda: schema_of(Findings),
+    "plan.schema.json": plan_schema,
+    **{name: make for m in MECHANISMS.values() if m.commands for name, make in m.commands.SCHEMAS.items()},
+    "certificate.schema.json": certificate_schema,
+    "audit.schema.json": lambda: schema_of(AuditDocument),
+    "policy.schema.json": policy_schema,
+    "public-plan.schema.json": lambda: schema_of(PublicPlanDocument),
+    "provenance.schema.json": provenance_schema,
+    "account-statement.schema.json": statement_schema,
+}
+"""The generators by file name. A mechanism's commands define their own."""
+
+
+def schema_text(name: str) -> str:
+    """Returns the file's content; one version of dprecipe always gives the same."""
+    return json.dumps(SCHEMAS[name](), indent=2, ensure_ascii=False) + "\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,8 +12,8 @@ from dprecipe import __version__
 from dprecipe.cli import render
 from dprecipe.cli.arguments import Overrides, PolicyPath
 from dprecipe.cli.guard import show_traceback
-from dprecipe.cli.siblings import find_siblings
 from dprecipe.faults import Fault, Finding, Place, RecipeError, Severity, UsageFault
+from dprecipe.language.tuning import TUNABLE
 from dprecipe.libraries import is_failure
 from dprecipe.planning import accounts, rules
 from dprecipe.planning.paths import declared_files
@@ -103,9 +103,9 @@ def _check(
     loaded = read_any(file, overrides)
     violations = check_loaded(loaded, policy)
     if isinstance(loaded, LoadedPublic):
-        from dprecipe.nonprivate import rules as nonprivate
+        from dprecipe.nonprivate.plan import check as check_public
 
-        findings = nonprivate.check(loaded.recipe)
+        findings = check_public(loaded.recipe)
     else:
         findings = rules.check(loaded.recipe, loaded.source.attachments)
         findings += accounts.check_file(loaded.recipe, file)
@@ -146,16 +146,68 @@ def _absent_files(loaded: Loaded | LoadedPublic, root: Path) -> Iterator[Finding
 
 def _write(findings: Sequence[Finding], texts: dict[str, str], recipes: int, output: str) -> None:
     if output == "json":
-        from dprecipe.cli.findings import FindingEntry, Findings
-
-        entries = tuple(FindingEntry.of(finding) for finding in findings)
-        show_document(Findings(recipes=recipes, findings=entries).to_text())
+        entries = tuple(render.FindingEntry.of(finding) for finding in findings)
+        show_document(render.Findings(recipes=recipes, findings=entries).to_text())
     elif output == "github":
         show_document(render.as_github(findings, recipes))
     elif output == "sarif":
-        from dprecipe.cli.sarif import as_sarif
-
-        show_document(as_sarif(findings))
+        show_document(render.as_sarif(findings))
     else:
         hint = render.hint_at_pages(findings, is_output_watched())
         write_output([*render.as_lines(findings, texts), *hint, render.render_summary(findings, recipes)])
+
+
+WORDS = ("name", "description", "meta", "accept", "runtime", "release")
+"""Keys of a recipe that make it no other run."""
+MAX_SHOWN = 3
+
+
+def find_siblings(recipes: Sequence[Loaded]) -> Iterator[Finding]:
+    """Yields a warning for each recipe whose values, and nothing else, differ from those of one before it (P188).
+
+    The same keys, the same data, budget and mechanism; at least one other number or word under `training`, `model`,
+    `mechanism` or `data.preprocess`. Recipes with `tuning` have said what they try.
+    """
+    known: dict[tuple[Any, ...], tuple[str, dict[str, Any]]] = {}
+    for loaded in recipes:
+        if loaded.recipe.tuning is not None:
+            continue
+        leaves = dict(_list_leaves(loaded.recipe.model_dump(mode="json", by_alias=True, exclude=set(WORDS))))
+        values = {path: value for path, value in leaves.items() if _is_tunable(path)}
+        rest = {path: value for path, value in leaves.items() if path not in values}
+        group = (tuple(values), tuple(rest.items()))
+        if group not in known:
+            known[group] = (loaded.source.file, values)
+            continue
+        file, others = known[group]
+        paths = [path for path, value in values.items() if value != others[path]]
+        if paths:
+            shown = ", ".join(paths[:MAX_SHOWN]) + (" and others" if len(paths) > MAX_SHOWN else "")
+            yield from loaded.located(
+                [
+                    Finding(
+                        "P188",
+                        f"it differs from {file} only in {shown}: whoever runs both on the same records and keeps the "
+                        "better one spends more than either says",
+                        "write one recipe with a block `tuning` over these keys, or keep one of them",
+                        paths[0],
+                        severity=Severity.WARNING,
+                    )
+                ]
+            )
+
+
+def _is_tunable(path: str) -> bool:
+    tag = path.rpartition(".")[2] in ("kind", "family", "scheme", "mode", "source")
+    return not tag and any(path.startswith(f"{root}.") for root in TUNABLE)
+
+
+def _list_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _list_leaves(inner, f"{path}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _list_leaves(inner, f"{path}.{index}")
+    else:
+        yield path, value

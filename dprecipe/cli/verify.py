@@ -12,16 +12,15 @@ from dprecipe.cli.arguments import ExportForm, MaxMemory, MaxSeconds, PolicyPath
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import UsageFault
 from dprecipe.language.statement import ReleaseStatement
-from dprecipe.policy.verified import hold_certificate
+from dprecipe.policy.apply import hold_certificate
 from dprecipe.release.account_report import describe_other_runs
 from dprecipe.release.account_statement import hold_statement
-from dprecipe.release.audit_report import list_audit_lines
+from dprecipe.release.audit import list_audit_lines
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.environment import find_environment
-from dprecipe.release.exports import EXPORTS
+from dprecipe.release.exports import EXPORTS, render_sbom
 from dprecipe.release.meaning import describe_attack, describe_scale, list_risk
 from dprecipe.release.origins import list_declared
-from dprecipe.release.sbom import render_sbom
 from dprecipe.release.verify import Verified
 from dprecipe.release.verify import verify as check
 from dprecipe.screen import show_document, write_output

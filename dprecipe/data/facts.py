@@ -1,8 +1,12 @@
-"""Facts about the data that the recipe states: shape, label and columns. No data is read."""
+"""Facts about the data that the recipe states: shape, label and columns. No data is read.
+
+At the front are numbers as features hold them, in single precision. No numpy: recipes are checked by it.
+"""
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,6 +16,25 @@ from dprecipe.data.paid.schema import DpCategories, DpPca, DpVocabulary, ItemSte
 from dprecipe.data.schema import ClipFeatures, Columns, Data, Hash, OneHot, Sequences, Step, Tokenize, TokenizerFile
 from dprecipe.data.targets import Target, TokenTarget
 from dprecipe.faults import RecipeError
+
+LARGEST = 1e30
+"""The largest constant: products and quotients of features with it stay finite in single precision."""
+
+
+def round_to_single(number: float) -> float:
+    """Returns the nearest number of single precision; infinite beyond its range."""
+    try:
+        rounded: float = struct.unpack("f", struct.pack("f", number))[0]
+    except OverflowError:
+        return math.copysign(math.inf, number)
+    return rounded
+
+
+def has_width(low: float, high: float) -> bool:
+    """Returns True if an interval has a width in single precision, large enough to divide by a hundredth of it."""
+    low, high = round_to_single(low), round_to_single(high)
+    return low < high and 1 / LARGEST < high / 2 - low / 2 < LARGEST
+
 
 Role = Literal["train", "test", "public"]
 

@@ -20,7 +20,8 @@ from dprecipe.data.collector import RecordCollector
 from dprecipe.data.facts import model_shape
 from dprecipe.data.frames import chunk_table, plain_value
 from dprecipe.data.raw import Raw, Reading, channels_first, drop_labels, record_number
-from dprecipe.data.sources.base import ColumnLabelled, Label, Labelled
+from dprecipe.data.sources.base import ColumnLabelled, Labelled
+from dprecipe.data.sources.labels import Label
 from dprecipe.data.sources.read_npz import as_features, check_labels
 from dprecipe.data.sources.table import AnySource
 from dprecipe.data.table import Collector, read_names

@@ -10,13 +10,12 @@ from typing import Any, final
 import pyarrow as pa
 
 from dprecipe.data.arrow import select_columns
-from dprecipe.data.arrow_table import ArrowChunk, collect_chunks
-from dprecipe.data.class_names import check_classes, name_classes, named_columns
+from dprecipe.data.arrow_table import ArrowChunk, check_classes, collect_chunks, name_classes, named_columns
 from dprecipe.data.files import DataFile
 from dprecipe.data.held import CHUNK_ROWS, HeldRecords, label_of, no_table_fault
 from dprecipe.data.raw import Raw, Reading
-from dprecipe.data.sources.parquet import TableOrImages
 from dprecipe.data.sources.table import AnySource
+from dprecipe.data.sources.tables import TableOrImages
 from dprecipe.data.words import find_columns
 from dprecipe.text.spelling import normalise_text
 

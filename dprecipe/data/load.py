@@ -21,9 +21,8 @@ from dprecipe.data.paid.schema import DpCategories, DpVocabulary
 from dprecipe.data.raw import Raw, Reading, empty_side_fault, size_fault
 from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource, Data, Hash, OneHot, Sequences, Step, Tokenize
-from dprecipe.data.sequence_tokens import SequenceTokens, open_sequence_tokens
 from dprecipe.data.storage import IN_MEMORY_BYTES, SPILLING, Storage
-from dprecipe.data.tokens import Tokens, open_tokens
+from dprecipe.data.tokens import SequenceTokens, Tokens, open_sequence_tokens, open_tokens
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
 

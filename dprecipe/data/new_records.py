@@ -58,11 +58,10 @@ def add_table(file: DataFile, chunks: RowSink, problems: Problems, delimiter: st
         from dprecipe.data.sources.row_selection import RowLimit
 
         limit, found = RowLimit(limits.max_rows, limits.excess_fault), delimiter or guess_delimiter(file, chunks.names)
-        read_rows([file], chunks, found, (0, None), limit, problems)
+        read_rows(file, chunks, found, limit, problems)
         return
     with importing_libraries("a Parquet file"):
-        from dprecipe.data.sources.read_parquet import ParquetShards
-        from dprecipe.data.sources.shards import read_shards
+        from dprecipe.data.sources.read_parquet import ParquetShards, read_shards
 
     for chunk in read_shards(ParquetShards(finished=True), [file], None, limits, chunks.names, MAX_VALUE_BYTES):
         chunks.add(chunk.values(chunks.names, limits), chunk.batch.num_rows, chunk.place)
@@ -106,8 +105,7 @@ def _add_image_column(
     file: DataFile, column: str, names: tuple[str, ...], decode: Decode, add: AddImages, problems: Problems
 ) -> None:
     with importing_libraries("a Parquet file"):
-        from dprecipe.data.sources.read_parquet import ParquetShards
-        from dprecipe.data.sources.shards import read_shards
+        from dprecipe.data.sources.read_parquet import ParquetShards, read_shards
 
     if not is_parquet(file):
         raise file.fault("is neither a folder of images nor a Parquet file", "name one: the model takes images")
@@ -118,16 +116,22 @@ def _add_image_column(
 
 
 def _add_folder(images: ImageFiles, names: tuple[str, ...], decode: Decode, add: AddImages, problems: Problems) -> None:
+    from dprecipe.data.sources.image_folder import PublicImageFolder
     from dprecipe.data.sources.read_image_folder import list_images, list_table_images
 
     file, table = images.file, images.table
     columns: Mapping[str, Sequence[str]]
     if table is not None:
         column = images.column or FILE
-        delimiter = images.delimiter or guess_delimiter(table, (column, *names))
-        found, columns = list_table_images(
-            file.path, file.name, str(table.path), column, delimiter, Path(), names, problems
+        source = PublicImageFolder(
+            source="image_folder",
+            path=str(file.path),
+            shape=(1, 1, 1),  # of no image: the model's own form is decoded to
+            image_column=column,
+            delimiter=images.delimiter or guess_delimiter(table, (column, *names)),
+            records=None,
         )
+        found, columns = list_table_images(source, str(table.path), Path(), names, problems)
     else:
         unknown = [name for name in names if name != FILE]
         if unknown:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import timedelta
 from itertools import pairwise
 from typing import final
 
@@ -150,15 +150,11 @@ def _count_dates(column: Date, place: ColumnFacts, features: NDArray[np.generic]
     for part in column.parts:
         if part == "time":
             days = (column.max - column.min).days
-            edges = [str(_later(column.min, days * bin_ / BINS)) for bin_ in range(BINS + 1)]
+            edges = [str(column.min + timedelta(days=days * bin_ / BINS)) for bin_ in range(BINS + 1)]
             return Bars.of_intervals(edges, _bins(features, start))
         start += PART_WIDTHS[part]
     first = column.parts[0]
     return Bars.of_values(names[first], _sums(features, place.start, PART_WIDTHS[first]))
-
-
-def _later(day: date, days: float) -> date:
-    return day + timedelta(days=days)
 
 
 def _parts(features: NDArray[np.generic], start: int, width: int = 1) -> list[NDArray[np.float64]]:

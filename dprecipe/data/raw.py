@@ -13,10 +13,9 @@ from dprecipe.data.counts import ColumnCounts, SourceCounts
 from dprecipe.data.facts import Role
 from dprecipe.data.problems import Problems
 from dprecipe.data.schema import AnySource, Data, Split
-from dprecipe.data.sequence_tokens import SequenceTokens
 from dprecipe.data.split import find_held_out, number_names, split_column
 from dprecipe.data.storage import Storage
-from dprecipe.data.tokens import Tokens
+from dprecipe.data.tokens import SequenceTokens, Tokens
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
 from dprecipe.text.spelling import fold_names

@@ -26,8 +26,15 @@ import numpy as np
 
 from dprecipe.data.columns import Boolean, Category, ColumnBlock, Columns, Date, Integer, Ordinal, Quantity, TextColumn
 from dprecipe.data.counts import SourceCounts
-from dprecipe.data.encoders import ColumnReport, parse_dates, parse_quantity, parse_ranks, parse_truth
-from dprecipe.data.plain_texts import check_texts, has_half_letter
+from dprecipe.data.encoders import (
+    ColumnReport,
+    check_texts,
+    has_half_letter,
+    parse_dates,
+    parse_quantity,
+    parse_ranks,
+    parse_truth,
+)
 from dprecipe.data.values import Values, number_texts, texts_of
 
 MAX_ROW_TEXT = 1 << 17

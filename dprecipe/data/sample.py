@@ -30,6 +30,9 @@ ROWS_OF_A_CLASS = 5
 """Rows for each different number, on average, where numbers are classes."""
 MAX_COUNT = 1000
 """Whole numbers up to here, zero and mostly small ones among them, are taken for counts."""
+TAIL = 0.005
+FAR = 2
+"""A range leaves out the outermost values, a share `TAIL` on each side, where it would be this many times as long."""
 LONG_DIGITS = 10
 """Whole numbers of this many digits are names, cards or times, and no quantity."""
 FORMATS = (
@@ -96,7 +99,7 @@ def _draft_numbers(present: Sequence[str], gaps: bool) -> Drafted | None:
     if set(numbers) <= {"0", "1"} and len(numbers) == 2:
         return Drafted("boolean", {"missing": False} if gaps else {})
     whole = all(value.is_integer() for value in values)
-    low, high = round_outward(min(values), max(values))
+    low, high, remark = _find_range(values)
     declared: dict[str, Any] = {"min": low, "max": high}
     if gaps or marks:
         middle = statistics.median(values)
@@ -104,7 +107,20 @@ def _draft_numbers(present: Sequence[str], gaps: bool) -> Drafted | None:
     if marks:
         declared["marks"] = marks
     integers = whole and abs(max(values, key=abs)) < 2**53 and isinstance(low, int) and isinstance(high, int)
-    return Drafted("integer" if integers else "numeric", declared)
+    return Drafted("integer" if integers else "numeric", declared, remark)
+
+
+def _find_range(values: Sequence[float]) -> tuple[int | float, int | float, str]:
+    """Returns a range of round numbers around all values, or around all but a few far ones, and a remark on these."""
+    ordered = sorted(values)
+    tail = int(TAIL * len(ordered))
+    low, high = ordered[tail], ordered[-1 - tail]
+    if not 0 < FAR * (high - low) < ordered[-1] - ordered[0]:
+        return *round_outward(ordered[0], ordered[-1]), ""
+    first, last = round_outward(low, high)
+    outside = sum(not first <= value <= last for value in ordered)
+    remark = f"{outside} of {len(ordered)} values lie outside, to {ordered[0]:g} and {ordered[-1]:g}: they are clamped"
+    return first, last, remark if outside else ""
 
 
 def _draft_truths(present: Sequence[str], gaps: bool) -> Drafted | None:
@@ -188,7 +204,7 @@ def _draft_quantity(values: Sequence[float]) -> dict[str, Any]:
     counted = min(values) == 0 and 1 < high <= MAX_COUNT and all(value.is_integer() for value in values)
     if counted and 4 * statistics.mean(values) <= high:
         return {"count": {"max": round_outward(0, high)[1]}}
-    return {"range": list(round_outward(min(values), high))}
+    return {"range": list(_find_range(values)[:2])}
 
 
 def round_outward(low: float, high: float) -> tuple[int | float, int | float]:

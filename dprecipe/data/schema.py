@@ -13,7 +13,7 @@ from dprecipe.data.names import write_unit_key
 from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpQuantiles, DpStandardize, DpVocabulary, PaidStep
 from dprecipe.data.sources.base import ACCESS, Access
 from dprecipe.data.sources.base import Columns as Columns
-from dprecipe.data.sources.base import Label as Label
+from dprecipe.data.sources.labels import Label as Label
 from dprecipe.data.sources.table import AnySource as AnySource
 from dprecipe.data.sources.table import PublicSource
 from dprecipe.data.sources.table import Source as Source

@@ -2,32 +2,71 @@
 
 A sequence is one record's, whole or cut: nothing is packed, so no token of one record is read beside another's. A text
 may be cut into several (`max_sequences`), which a model reads each by itself: they are one record, with one label. Each
-segment is made tokens by itself (`sequence_tokens`): what the tokeniser puts before a text stands once, at the
+segment is made tokens by itself (`SequenceTokens`): what the tokeniser puts before a text stands once, at the
 beginning, and what it puts behind one (or `end`) once, at the end of a text that is not cut.
 
 Axes: N records, L places: those of `max_sequences` sequences of `max_length`, one behind the other. Features are
 (N, 2, L) float32, exact for tokens below 2^20: row 0 the input tokens, padding behind the last; row 1 the token where
 it is learned, -100 where it is not. Labels (N,) int64 are the number of learned tokens that have one before them in
 their sequence, which is what a model's outputs are for.
+
+Conversations are strictly read. Nothing is rendered by a template, which would be code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import final
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.chats import NoChat, parse_chat
 from dprecipe.data.counts import SourceCounts
-from dprecipe.data.encoders import ColumnReport
-from dprecipe.data.plain_texts import HALF_LETTER, HALF_REMEDY, check_texts, has_half_letter
+from dprecipe.data.encoders import HALF_LETTER, HALF_REMEDY, ColumnReport, check_texts, has_half_letter
 from dprecipe.data.problems import Place, Problems
 from dprecipe.data.row_text import RowText
 from dprecipe.data.schema import ASSISTANT, Columns, Sequences
-from dprecipe.data.sequence_tokens import SequenceTokens
+from dprecipe.data.tokens import SequenceTokens
 from dprecipe.data.values import Values
+
+MAX_MESSAGES = 10_000
+
+
+class NoChat(ValueError):
+    """A field is no conversation; the text says why, without anything of the field."""
+
+
+def parse_chat(text: str, roles: Collection[str]) -> list[tuple[str, str]]:
+    """Returns (role, content) of each message of a field: a list of {role, content} in JSON, with no other keys
+    (unless null).
+
+    Raises:
+        NoChat: it is none, or a role is not declared.
+    """
+    try:
+        messages = json.loads(text)
+    except (ValueError, RecursionError):
+        raise NoChat("a field is no list of messages in JSON") from None
+    if not isinstance(messages, list) or not messages:
+        raise NoChat("a field is no list of messages, or an empty one")
+    if len(messages) > MAX_MESSAGES:
+        raise NoChat(f"a conversation has more than {MAX_MESSAGES:,} messages")
+    return [_parse_message(message, roles) for message in messages]
+
+
+def _parse_message(message: Any, roles: Collection[str]) -> tuple[str, str]:
+    if not isinstance(message, dict):
+        raise NoChat("a message is no mapping of role and content")
+    role, content = message.get("role"), message.get("content")
+    if not (isinstance(role, str) and isinstance(content, str)):
+        raise NoChat("a message has no text as its `role` or its `content`")
+    if any(value is not None for key, value in message.items() if key not in ("role", "content")):
+        raise NoChat("a message has more than a role and a content")
+    if role not in roles:
+        raise NoChat("a message is of a role that `roles` does not declare")
+    return role, content
+
 
 IGNORED = -100
 """Value that stands for a label that is not learned: the constant of the field."""

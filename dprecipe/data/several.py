@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dprecipe.data.encoders import ColumnReport, parse_answers
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import record_number
-from dprecipe.data.sources.base import Label
+from dprecipe.data.sources.labels import Label
 from dprecipe.data.targets import SeveralTarget
 from dprecipe.data.values import Values, texts_of
 from dprecipe.data.words import MARKS

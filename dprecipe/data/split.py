@@ -44,14 +44,12 @@ PERSON = b"dprecipe split"
 BITS = 64
 
 
-def is_held_out(name: str, split: Split) -> bool:
-    """Returns True if records of this name are held out: the first 64 bits of the keyed hash are below share · 2^64."""
-    return _hash_name(name, _key_of(split)) < _end_of(split)
-
-
 def find_held_out(names: Iterable[str], split: Split) -> list[bool]:
-    """Finds the held-out records, given the names of all; each different name is hashed once."""
-    key, end = _key_of(split), _end_of(split)
+    """Finds the held-out records, given the names of all; each different name is hashed once.
+
+    Records of a name are held out if the first 64 bits of its keyed hash are below share · 2^64.
+    """
+    key, end = str(split.seed).encode(), int(split.share * 2.0**BITS)  # exact: a product with a power of two
     known: dict[str, bool] = {}
     sides = []
     for name in names:
@@ -83,14 +81,6 @@ def describe_split(data: Data) -> str | None:
         f"cut out of the training source by a keyed hash {by} (BLAKE2b, seed {split.seed}): an expected share of "
         f"{split.share:g}, chosen without regard to any other record; all records of one value are on one side"
     )
-
-
-def _key_of(split: Split) -> bytes:
-    return str(split.seed).encode()
-
-
-def _end_of(split: Split) -> int:
-    return int(split.share * 2.0**BITS)  # exact: a product with a power of two
 
 
 def _hash_name(name: str, key: bytes) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dprecipe.data.facts import column_facts, one_hot_columns, shape_after, source_shape, tokenize_step
+from dprecipe.data.facts import LARGEST, column_facts, one_hot_columns, shape_after, source_shape, tokenize_step
 from dprecipe.data.paid.checks import check_paid_step
 from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpVocabulary, item_columns
 from dprecipe.data.schema import (
@@ -21,9 +21,8 @@ from dprecipe.data.schema import (
     Step,
     Tokenize,
 )
-from dprecipe.data.single import LARGEST
 from dprecipe.faults import Finding
-from dprecipe.text.near import nearest_word
+from dprecipe.text.spelling import nearest_word
 
 Encoding = OneHot | Hash | Tokenize | DpCategories | DpVocabulary
 """Steps that turn a table's columns into numbers."""

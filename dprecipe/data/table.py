@@ -30,11 +30,10 @@ from dprecipe.data.raw import (
     map_labels,
 )
 from dprecipe.data.schema import Columns, Hash, Label, Step
-from dprecipe.data.sequence_tokens import SequenceTokens
 from dprecipe.data.sequences import SequenceEncoder
 from dprecipe.data.several import encode_several
 from dprecipe.data.targets import CountTarget, NumberTarget, SeveralTarget
-from dprecipe.data.tokens import HashedWords, Tokens
+from dprecipe.data.tokens import HashedWords, SequenceTokens, Tokens
 from dprecipe.data.values import (
     WORD,
     Values,

@@ -1,11 +1,15 @@
-"""The base of every block of a recipe, and the kinds of number a recipe speaks of.
+"""The base of every block of a recipe, and the kinds of number a recipe speaks of, schedules among them.
 
 Every block is frozen, strict (a quoted number is no number, `true` is not 1.0), closed (unknown keys are
 refused) and finite. Blocks hold structure only: checks that span blocks are in `dprecipe.planning.rules`.
+
+Where the cost of a step depends on a schedule, the account cuts it into pieces of constant value
+(`noisy_sum.sampling`), and the run takes exactly these values: it runs what was accounted for.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -69,3 +73,22 @@ SolvableFloat = Annotated[
 """A positive number, or `auto`: the compiler solves for it."""
 
 SolvableInt = Annotated[Annotated[Auto, Tag("word")] | Annotated[PositiveInt, Tag("number")], Discriminator(word_form)]
+
+
+class Schedule(Block):
+    """A number that moves from one value to another, then stays."""
+
+    schedule: Literal["linear", "cosine"]
+    from_: PositiveFloat = Field(alias="from", description="at the first step")
+    to: NonNegativeFloat = Field(description="at the last step of the schedule")
+    epochs: PositiveFloat | None = Field(None, description="length; the whole run when left out")
+
+    def at(self, step: int, steps: int) -> float:
+        """Returns the value at a step, counted from 0, of a schedule that takes `steps` of them."""
+        last = steps - 1
+        if step >= last:
+            return self.to
+        progress = step / last
+        if self.schedule == "cosine":
+            progress = (1 - math.cos(math.pi * progress)) / 2
+        return self.from_ + (self.to - self.from_) * progress

@@ -12,12 +12,12 @@ from dprecipe.language.base import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
+    Schedule,
     SolvableFloat,
     SolvableInt,
     Text,
     word_form,
 )
-from dprecipe.language.schedules import Schedule
 
 MAX_RATE = 1e20
 """A larger learning rate, and what Adam divides it by, may be none of single precision."""

@@ -28,13 +28,11 @@ from dprecipe.models.schema import (
     WideResNet,
 )
 from dprecipe.models.zoo.causal_lm import causal_model
-from dprecipe.models.zoo.cnn import build_cnn
-from dprecipe.models.zoo.convex import LocationModel, build_linear
+from dprecipe.models.zoo.cnn import build_cnn, build_wide_resnet
 from dprecipe.models.zoo.forest import Forest
 from dprecipe.models.zoo.hub import image_model, token_model
-from dprecipe.models.zoo.linear import build_mlp
+from dprecipe.models.zoo.linear import LocationModel, build_linear, build_mlp
 from dprecipe.models.zoo.transformer import TextTransformer
-from dprecipe.models.zoo.wide_resnet import build_wide_resnet
 
 
 def build(

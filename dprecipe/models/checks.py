@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dprecipe.data.facts import DataFacts
 from dprecipe.data.targets import ClassTarget, NumberTarget, TokenTarget
 from dprecipe.faults import Finding
-from dprecipe.models.geometry import MIN_WIDE_RESNET_SIZE, smallest_size
-from dprecipe.models.layout import layer_shapes
+from dprecipe.models.layout import MIN_WIDE_RESNET_SIZE, find_unknown_layers, layer_shapes, smallest_size
 from dprecipe.models.prior_checks import find_unusable_prior
 from dprecipe.models.schema import (
     CausalLm,
@@ -27,7 +26,6 @@ from dprecipe.models.schema import (
     Transformers,
     WideResNet,
 )
-from dprecipe.models.trained import find_unknown_layers
 
 WEIGHTS = ".safetensors"
 """The suffix of weight files. Files in torch's own format can run code when they are read."""

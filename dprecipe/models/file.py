@@ -22,12 +22,13 @@ from dprecipe.data.facts import (
     source_shape,
     tokenizer_file,
 )
+from dprecipe.data.paid.bounds import find_wrong_shape
 from dprecipe.data.paid.constants import AnyConstants, StageConstants
-from dprecipe.data.paid.fit import find_wrong_shape
 from dprecipe.data.paid.schema import PaidStep
 from dprecipe.data.preprocess import ReadyStep, is_pending
 from dprecipe.data.schema import Data, Step
-from dprecipe.data.sources.base import Classes, Columns, Count, Range, Several, Shape, choose_target
+from dprecipe.data.sources.base import Columns, Shape
+from dprecipe.data.sources.labels import Classes, Count, Range, Several, choose_target
 from dprecipe.data.targets import SEPARATOR, ClassTarget, CountTarget, NumberTarget, SeveralTarget, TokenTarget
 from dprecipe.faults import DataFault
 from dprecipe.language.base import Block, Text

@@ -18,12 +18,11 @@ from safetensors.torch import load
 from torch import Tensor, nn
 
 from dprecipe.faults import DataFault
+from dprecipe.models.layout import find_unknown_layers, select_tensors
 from dprecipe.models.lora import add_adapters
-from dprecipe.models.origin import InitialWeights
 from dprecipe.models.prior_checks import check_prior_file
-from dprecipe.models.public_record import parse_record
+from dprecipe.models.public_record import InitialWeights, parse_record
 from dprecipe.models.schema import CausalLm, Hub, Model, Pretrained, Primed, TrainedLayers, Transformer, Transformers
-from dprecipe.models.trained import find_unknown_layers, select_tensors
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.checkpoint import load_decoder
 from dprecipe.models.zoo.hub import WEIGHTS, SequenceClassifier, folder_of

@@ -1,20 +1,26 @@
-"""The tensors of the zoo's modules by name and shape, and the sizes of their layers, in plain arithmetic: no torch."""
+"""The tensors of the zoo's modules by name and shape, and the sizes of their layers, in plain arithmetic: no torch.
+
+A layer's name is that of its tensors without their last part: `conv_1` of `conv_1.weight` and `conv_1.bias`. Parts of a
+network that hold layers have names too: `layers.0` holds `layers.0.norm_1`, `layers.0.up` and others.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import assert_never
 
-from dprecipe.models.geometry import CNN_WINDOWS, block_channels, length_after
+from dprecipe.faults import Finding
 from dprecipe.models.schema import (
     CausalLm,
     Cnn,
     GradientBoosting,
     HuberRegression,
     HuberSvm,
+    LayerName,
     LeastSquares,
     Linear,
     Location,
@@ -30,7 +36,66 @@ from dprecipe.models.schema import (
     Transformers,
     WideResNet,
 )
-from dprecipe.models.trained import layer_of, select_tensors
+from dprecipe.text.spelling import nearest_word
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWindow:
+    """A convolution or pooling window, square."""
+
+    kernel: int
+    stride: int = 1
+    padding: int = 0
+
+    def output(self, size: int) -> int:
+        """Returns the length of the output along one axis; below 1 where the window does not fit."""
+        return (size + 2 * self.padding - self.kernel) // self.stride + 1
+
+
+_BLOCK = (PoolWindow(3, 1, 1), PoolWindow(3, 1, 1), PoolWindow(2, 2))
+
+_LENET = (PoolWindow(5, 1, 2), PoolWindow(2, 2), PoolWindow(5), PoolWindow(2, 2))
+
+CNN_WINDOWS: dict[str, tuple[PoolWindow, ...]] = {
+    "tempered-mnist": (PoolWindow(8, 2, 2), PoolWindow(2, 1), PoolWindow(4, 2), PoolWindow(2, 1)),
+    "tempered-cifar": _BLOCK * 3,
+    "lenet": _LENET,
+    "lenet-norm": _LENET,
+    "scattering": (PoolWindow(2, 2), PoolWindow(1), PoolWindow(3, 1, 1)),
+}
+"""The windows that an image passes through, in order, by preset."""
+
+
+def length_after(windows: Sequence[PoolWindow], size: int) -> int:
+    """Returns the length of one axis after all windows; 0 where one of them does not fit."""
+    for window in windows:
+        size = window.output(size)
+        if size < 1:
+            return 0
+    return size
+
+
+def smallest_size(preset: str) -> int:
+    """Returns the smallest height (and width) of an image that the preset accepts."""
+    return next(size for size in range(1, 1000) if length_after(CNN_WINDOWS[preset], size) > 0)
+
+
+GROUPS = 16
+"""Groups in the group normalisation of wide residual networks."""
+MIN_WIDE_RESNET_SIZE = 4
+"""Height and width of an image: the last stage sees a quarter of them, and a group is more than one number."""
+
+
+def block_channels(depth: int, width: int) -> list[tuple[int, int, int, bool]]:
+    """Lists the blocks of a wide residual network: channels before and after, stride, and whether a stage begins."""
+    blocks = []
+    before = 16
+    for stage, after in enumerate((16 * width, 32 * width, 64 * width)):
+        for number in range((depth - 4) // 6):
+            blocks.append((before, after, 2 if stage and not number else 1, number == 0))
+            before = after
+    return blocks
+
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -179,3 +244,65 @@ def _transformer(model: Transformer, length: int, vocabulary: int | None, classe
         yield _layer(f"{name}.down", (width, 4 * width))
     yield _layer("norm", (width,))
     yield _layer("head", (classes, width))
+
+
+MAX_LISTED = 60
+"""Names that one message lists."""
+
+
+def layer_of(tensor: str) -> str:
+    """Returns the layer that a tensor or a parameter belongs to."""
+    return tensor.rpartition(".")[0]
+
+
+def select_tensors(spec: TrainedLayers, tensors: Iterable[str]) -> frozenset[str]:
+    """Returns the tensors of the layers that are trained. `tensors`: all trainable ones, in the order of the module.
+
+    A name selects the layer, and all layers of a part. `from` selects the first such layer and every one behind it in
+    that order. A name that fits nothing selects nothing: `find_unknown_layers` tells.
+    """
+    listed = list(tensors)
+    if spec.from_ is not None:
+        first = next((place for place, name in enumerate(listed) if name.startswith(f"{spec.from_}.")), len(listed))
+        return frozenset(listed[first:])
+    patterns = [str(pattern) for pattern in spec.only or ()]
+    return frozenset(name for name in listed if any(_fits(layer_of(name), pattern) for pattern in patterns))
+
+
+def find_unknown_layers(spec: TrainedLayers, tensors: Sequence[str]) -> Iterator[Finding]:
+    """Names that fit no layer of the network (R285), with the nearest one and the list. Arguments as of
+    `select_tensors`."""
+    layers = list(dict.fromkeys(map(layer_of, tensors)))
+    parts = list(dict.fromkeys(part for layer in layers for part in _parts_of(layer)))
+    for path, name in _written_names(spec):
+        if any(
+            str(name) in _parts_of(layer) if spec.from_ is not None else _fits(layer, str(name)) for layer in layers
+        ):
+            continue
+        near = layer_of(str(name)) if str(name) in tensors else nearest_word(str(name), parts)
+        listed = ", ".join(layers[:MAX_LISTED]) + (
+            f" and {len(layers) - MAX_LISTED} more" if layers[MAX_LISTED:] else ""
+        )
+        yield Finding(
+            "R285",
+            f"{str(name)!a} is no layer of this network; its layers are {listed}",
+            f"write {near}" if near is not None else f"choose one of these layers, such as {layers[-1]}",
+            path,
+        )
+
+
+def _written_names(spec: TrainedLayers) -> Iterator[tuple[str, LayerName]]:
+    if spec.from_ is not None:
+        yield "model.train.from", spec.from_
+    for place, pattern in enumerate(spec.only or ()):
+        yield f"model.train.only.{place}", pattern
+
+
+def _parts_of(layer: str) -> Iterator[str]:
+    """Yields the parts that hold a layer, the outermost first, and the layer itself."""
+    words = layer.split(".")
+    yield from (".".join(words[: count + 1]) for count in range(len(words)))
+
+
+def _fits(layer: str, pattern: str) -> bool:
+    return any(fnmatchcase(part, pattern) for part in _parts_of(layer))

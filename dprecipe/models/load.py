@@ -18,7 +18,7 @@ from dprecipe.data.facts import sequences_step, tokenize_step
 from dprecipe.data.targets import ClassTarget, SeveralTarget, name_classes
 from dprecipe.data.tokens import TOKENIZER, Tokens, load_tokenizer
 from dprecipe.faults import DataFault
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 from dprecipe.models.build import build
 from dprecipe.models.checks import check_data
 from dprecipe.models.file import ModelFile, find_model_folder, parse_description
@@ -26,7 +26,7 @@ from dprecipe.models.form import Form
 from dprecipe.models.modules.adapted import adapt_module
 from dprecipe.models.outputs import interpret_outputs
 from dprecipe.models.prepare import ROWS, Preparation, UndeclaredValues
-from dprecipe.models.schema import HuberSvm, Model
+from dprecipe.models.schema import HuberSvm
 from dprecipe.models.zoo.forest import Forest
 
 Predicted: TypeAlias = (
@@ -257,12 +257,8 @@ def _empty(content: ModelFile) -> nn.Module:
     if findings:
         raise DataFault(f"model.json: {findings[0].message}", "take it from the release folder, unchanged")
     with torch.device("meta"):
-        return _built(content.model, content)
-
-
-def _built(model: Model, content: ModelFile) -> nn.Module:
-    public = content.facts
-    return build(model, public.shape, public.outputs, 0, public.vocabulary, content.config)
+        facts = content.facts
+        return build(content.model, facts.shape, facts.outputs, 0, facts.vocabulary, content.config)
 
 
 def _from_python() -> DataFault:

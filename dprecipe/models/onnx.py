@@ -18,10 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from dprecipe.faults import DataFault, RunFailed
-from dprecipe.libraries import EXTRAS, check_libraries, importing_libraries
-from dprecipe.library_warnings import ignoring_warnings
-from dprecipe.models.zoo.convex import LocationModel
+from dprecipe.libraries import EXTRAS, check_libraries, ignoring_warnings, importing_libraries
 from dprecipe.models.zoo.forest import Forest
+from dprecipe.models.zoo.linear import LocationModel
 
 if TYPE_CHECKING:
     from dprecipe.models.load import Released

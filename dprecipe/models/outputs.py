@@ -1,4 +1,6 @@
-"""Conversion of a module's outputs to predictions, by the declared label and constants of the recipe alone.
+"""Outputs of a module, also with other weights than its own, and their conversion to predictions.
+
+The conversion takes the declared label and constants of the recipe alone.
 
 Models of numbers learn in [-1, 1], where their labels are, and models of counts the logarithm of a rate. The map to the
 units of the label is no part of the module: it holds no weights, and a module from Python has none of it.
@@ -9,11 +11,30 @@ Axes: N records.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from itertools import chain
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget
+
+
+def call_with(module: nn.Module, state: Mapping[str, Tensor], features: Tensor) -> Tensor:
+    """Returns the module's outputs with the tensors of `state`, which its code may write to.
+
+    A tensor that has several names in the module (tied weights) is taken from the first of them that `state` has.
+    """
+    first: dict[int, str] = {}
+    twins: set[str] = set()
+    named = chain(module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
+    for name, tensor in named:
+        if name in state and first.setdefault(id(tensor), name) != name:
+            twins.add(name)
+    weights = {name: tensor for name, tensor in state.items() if name not in twins}
+    outputs: Tensor = functional_call(module, weights, (features,))
+    return outputs
 
 
 def interpret_outputs(outputs: Tensor, target: Target) -> Tensor:

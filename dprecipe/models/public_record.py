@@ -1,4 +1,6 @@
-"""Record that weights learned without privacy carry: JSON in the metadata of a safetensors file.
+"""Origin of a network's first weights, and the record that weights learned without privacy carry.
+
+The record is JSON in the metadata of a safetensors file.
 
 A run with `mechanism: {kind: none}` writes it, and a run that starts from the file repeats it in its certificate, as an
 assumption. The file is untrusted: the record counts only if the tensors have the digest that it names. It is not
@@ -7,13 +9,14 @@ signed: no program can see that the records were public, or that they made these
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
 from dprecipe.faults import DataFault
 from dprecipe.language.base import Block, NonNegativeInt, PositiveInt
-from dprecipe.priors.record import Digest, Version, digest_tensors, split_header
+from dprecipe.priors.record import Digest, PriorFacts, Version, digest_tensors, split_header
 
 KEY = "dprecipe.public-weights"
 """Key of the record in the metadata."""
@@ -99,3 +102,22 @@ def parse_record(content: bytes, name: str) -> PublicRecord | None:
     if record.weights != digest_tensors(content, name):
         raise DataFault(f"{name}: its tensors are not those that its record speaks of: their digest differs", REMEDY)
     return record
+
+
+Head = Literal["taken over", "new"]
+
+
+@dataclass(frozen=True, slots=True)
+class InitialWeights:
+    """A file that a run started from."""
+
+    name: str
+    """Name of the file, without its folders."""
+    digest: str
+    """`sha256:…` of its bytes."""
+    head: Head
+    """Origin of the last layer: `new` where the file has none of this shape."""
+    prior: PriorFacts | None = None
+    """Prior that the weights were learned from, images made from a seed, where the recipe states it."""
+    learned: PublicRecord | None = None
+    """Statement of the file about the public records that it was learned from, if it has one."""

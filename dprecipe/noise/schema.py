@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, overload
 
 from pydantic import Discriminator, Field, Tag
 
-from dprecipe.language.base import Auto, Block, PositiveFloat, PositiveInt, word_form
-from dprecipe.language.schedules import Schedule
+from dprecipe.language.base import Auto, Block, PositiveFloat, PositiveInt, Schedule, word_form
 
 # Far beyond this range, floating-point numbers end.
 Multiplier = Annotated[

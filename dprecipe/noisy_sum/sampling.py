@@ -1,21 +1,40 @@
-"""The `sampling` block: the choice of units for each step, and its meaning for the length of a run.
+"""The `sampling` block: the choice of units for each step, its meaning for the length of a run, and back from events.
 
-Shared by the mechanisms that step on noisy sums.
+Shared by the mechanisms that step on noisy sums. A schedule is cut into pieces of one value each, so that an account
+charges for exactly the values that a run uses: each piece has the value of the schedule at its first step. The
+schedule's last step begins the last piece, whose value lasts to the end of the run. `UniformSteps` is a run whose steps
+are all equal, in which `dprecipe noise` compares other noise. At the end are functions that read the steps of an
+event: noise, batches and count are in the event and stored nowhere else.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 from pydantic import Discriminator, Field, Tag
 
-from dprecipe.language.base import Block, PositiveInt, word_form
-from dprecipe.language.schedules import Schedule
-from dprecipe.noisy_sum import piecewise
+from dprecipe.language.base import Auto, Block, PositiveInt, Schedule, word_form
+from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.sampling import FixedSizeBatch, Partition, PoissonBatch
+
+
+def piece_starts(schedule: int, run: int, max_pieces: int) -> set[int]:
+    """Returns the first steps of the pieces of a schedule of `schedule` steps in a run of `run` steps: at most
+    `max_pieces`, evenly over the part of the schedule that the run reaches, and one at the schedule's last step."""
+    last = schedule - 1
+    end = min(last, run)
+    count = min(end, max_pieces)
+    return {end * piece // count for piece in range(count)} | {last}
+
+
+def split_steps(cuts: Iterable[int], steps: int) -> Iterator[tuple[int, int]]:
+    """Yields (first step, first step of the next piece) for a run of `steps` steps that is cut at 0 and at `cuts`."""
+    yield from pairwise(sorted({0, *(cut for cut in cuts if 0 < cut < steps), steps}))
 
 
 class PoissonSampling(Block):
@@ -97,7 +116,7 @@ class Pace:
         pieces."""
         match sampling:
             case MovingPoissonSampling(batch_size=BatchSchedule() as moving):
-                first = sorted(piecewise.piece_starts(events, events, pieces))
+                first = sorted(piece_starts(events, events, pieces))
                 return Pace(1, tuple((at, Fraction(moving.at(at, events))) for at in first), size, True)
             case (
                 PoissonSampling(batch_size=int(batch))
@@ -160,3 +179,86 @@ def count_batches(schedule: BatchSchedule, size: int, epochs: float) -> int:
     of schedule, the mean is that of their ends."""
     mean = (Fraction(schedule.from_) + Fraction(schedule.to)) / 2
     return max(1, math.ceil(Fraction(str(epochs)) * size / mean))
+
+
+@dataclass(frozen=True, slots=True)
+class UniformSteps:
+    """A run in which each step adds Gaussian noise of one multiplier to one sum of clipped gradients."""
+
+    norm: float
+    """Largest L2 distance that one unit can move the sum."""
+    multiplier: float | Auto
+    sampling: Block
+
+
+@runtime_checkable
+class MayHaveUniformSteps(Protocol):
+    """A `mechanism` block with settings under which all steps are equal."""
+
+    def uniform_steps(self) -> UniformSteps | None:
+        """Returns its steps; None if they are not equal, or their noise is not Gaussian."""
+
+
+UNSAMPLED = ("full_batch", "shuffle")
+"""Schemes that claim no amplification."""
+
+
+def noise_multiplier(event: Event) -> float:
+    """Returns the scale of an event's noise over its sensitivity.
+
+    Raises:
+        TypeError: the event is not a noisy sum.
+    """
+    if event.sampling() is None:
+        raise TypeError(f"an event of kind {event.kind} is not a noisy sum")
+    (multiplier,) = event.multipliers
+    return multiplier
+
+
+def count_steps(charges: Iterable[Charge]) -> int:
+    """Counts the steps that these events take: one each, or all batches of an epoch for a partition."""
+    return sum(charge.count * charge.event.steps for charge in charges)
+
+
+def sampling_rate(event: Event, scheme: str, size: int) -> float | None:
+    """Returns the probability that one of `size` units joins a batch of an event; `None`: no amplification is
+    claimed."""
+    if scheme in UNSAMPLED:
+        return None
+    match event.sampling():
+        case PoissonBatch(rate):
+            return rate
+        case FixedSizeBatch(batch):
+            return batch / size
+    return 1.0
+
+
+def expected_batch(event: Event, size: int) -> float:
+    """Returns the expected batch size of an event on `size` units.
+
+    For a sampled event it is the shortest number whose share of `size` is the rate: what the recipe gave.
+    """
+    match event.sampling():
+        case PoissonBatch(rate):
+            return shortest_number(rate * size, lambda units: units / size == rate)
+        case FixedSizeBatch(batch):
+            return float(batch)
+        case Partition(batches):
+            return size / batches
+    return float(size)
+
+
+def shortest_number(value: float, accepts: Callable[[float], bool]) -> float:
+    """Returns the number with the fewest digits near `value` that `accepts` takes: the original, before rounding
+    changed its last digits. Returns `value` itself if there is none."""
+    for digits in range(1, 17):
+        rounded = float(f"{value:.{digits}g}")
+        if accepts(rounded):
+            return rounded
+    return value
+
+
+def is_divisor(divisor: float, event: Event, size: int) -> bool:
+    """Returns True if a sum over the event's batches may be divided by this: their expected size, up to the rate's
+    rounding."""
+    return math.isclose(divisor, expected_batch(event, size), rel_tol=1e-15)

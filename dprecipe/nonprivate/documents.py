@@ -1,14 +1,38 @@
-"""Files beside weights without privacy that say so: `provenance.json`, `README.md`, `report.html`."""
+"""Documents of a run without privacy: of its plan, and beside its weights, which say that nothing is guaranteed.
+
+Beside the weights are `provenance.json`, `README.md` and `report.html`.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import ConfigDict, Field
+
+from dprecipe.contract.document import Document, RecipeName
+from dprecipe.contract.facts import Digest
+from dprecipe.language.base import PositiveInt
 from dprecipe.models.public_record import NO_GUARANTEE, PublicRecord
 from dprecipe.page import escape_html, escape_lines, render_bullets, render_page, render_section, render_table
 from dprecipe.release import card, scores
-from dprecipe.release.score_blocks import AnyScore
+from dprecipe.release.scores import AnyScore
+
+
+class PublicPlanDocument(Document):
+    """A plan without privacy: `plan.json`, and what `dprecipe plan --format json` prints."""
+
+    model_config = ConfigDict(title="dprecipe plan without privacy", extra="forbid")
+
+    schema_: Literal["dprecipe.public-plan/v1"] = Field("dprecipe.public-plan/v1", alias="schema")
+    recipe: RecipeName
+    digest: Digest
+    mechanism: Literal["none"] = "none"
+    guarantee: None = None
+    notice: Annotated[str, Field(json_schema_extra={"const": NO_GUARANTEE})] = NO_GUARANTEE
+    steps: PositiveInt
+    batch_size: PositiveInt
+
 
 FOLDER = "weights"
 """Name of the folder of weights in a run's folder; no `release/`, which is for what a certificate covers."""

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dprecipe.contract.plan import Assumption
-from dprecipe.faults import Finding, Severity
+from dprecipe.faults import CODES, Finding, Severity
 from dprecipe.recipe.root import Recipe
 from dprecipe.screen import make_printable
-from dprecipe.text.codes import CODES
 
 WARNINGS: Mapping[str, str] = {
     "P103": "δ is large for the number of records",

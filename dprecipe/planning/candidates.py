@@ -1,4 +1,7 @@
-"""The candidates of a tuned recipe: the values of its keys, the points to check, one run's recipe."""
+"""Candidates of a tuned recipe, and the score that chooses: values of keys, points to check, the recipe of one run.
+
+Public records are a free score; private ones are counted under noise that every run pays for.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,19 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from dprecipe.language.tuning import Candidates, Tuning, Value
-from dprecipe.recipe.point import set_values
-from dprecipe.recipe.root import Recipe
+from dprecipe.data.checks import check_data
+from dprecipe.data.facts import describe_data
+from dprecipe.data.targets import TokenTarget
+from dprecipe.faults import Finding
+from dprecipe.language.tuning import Candidates, Tuning, TuningScore, Value
+from dprecipe.language.words import join_with_or
+from dprecipe.recipe.root import Recipe, set_values
 
 Point = Mapping[str, Value]
 """A value for each key of `tuning.over`."""
 MAX_POINTS = 64
 """Largest number of combinations that are all checked before a run; if there are more, each value is checked with the
 others as the recipe has them."""
-
-
-def list_ends(candidates: Candidates) -> tuple[Value, ...]:
-    """Returns the values of a list, or both ends of a range."""
-    return candidates.values if candidates.values is not None else tuple(candidates.range or ())
 
 
 def may_draw(candidates: Candidates, value: object) -> bool:
@@ -46,7 +48,9 @@ def value_at(candidates: Candidates, uniform: float) -> Value:
 def list_points(tuning: Tuning) -> Iterator[tuple[int, Point]]:
     """Lists points to check, each with the place in `over` that it is about: every value alone, then all combinations
     where these are few."""
-    ends: Sequence[tuple[Value, ...]] = [list_ends(each) for each in tuning.over]
+    ends: Sequence[tuple[Value, ...]] = [
+        tuple(each.range or ()) if each.values is None else each.values for each in tuning.over
+    ]
     for index, values in enumerate(ends):
         yield from ((index, {tuning.over[index].key: value}) for value in values)
     if len(ends) > 1 and math.prod(map(len, ends)) <= MAX_POINTS:
@@ -64,3 +68,123 @@ def trial_recipe(recipe: Recipe, point: Point, solved: Mapping[str, float | None
     """
     fixed = {"budget.epsilon": "auto", "release.report": False, "release.sign": None, "tuning": None}
     return set_values(recipe, {**point, **solved, **fixed})
+
+
+def check_score(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
+    """Checks that the runs are compared by a score that costs nothing, or that they pay for."""
+    test, noise = recipe.data.test, score.noise_multiplier
+    if test is None:
+        yield Finding(
+            "P184",
+            "the runs are compared by a score on held-out records, and there are no such records",
+            "add data.test, a source of public records, or remove tuning",
+            "tuning.score",
+        )
+    elif test.access == "public":
+        yield from _check_public(recipe, score)
+    elif noise is None:
+        yield Finding(
+            "P184",
+            "the runs are compared by a score on public records, and data.test is not declared public; a score on "
+            "private records has to be paid for by every run",
+            "set tuning.score.noise_multiplier (a thirtieth of the number of these records is a good start): every run "
+            f"then pays for a noisy number of right answers; or {_declare_public(recipe)}",
+            "tuning.score",
+        )
+    else:
+        yield from _check_paid(recipe, score)
+
+
+def _declare_public(recipe: Recipe) -> str:
+    if recipe.data.split is not None:
+        return "name other records as data.test, with access: public, if publishing those harms nobody"
+    return "set data.test.access to public if publishing these records harms nobody"
+
+
+def _check_public(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
+    if check_data(recipe.data):
+        return  # other rules report it
+    target = describe_data(recipe.data).target
+    is_text, right = isinstance(target, TokenTarget), "accuracy" if target.is_choice else "mean_absolute_error"
+    if score.metric != "loss" and (is_text or score.metric != right):
+        yield Finding(
+            "P184",
+            f"no {score.metric} is measured of this model",
+            "set tuning.score.metric to loss" if is_text else f"set tuning.score.metric to {right} or loss",
+            "tuning.score.metric",
+        )
+    if score.noise_multiplier is not None:
+        yield Finding(
+            "P184",
+            "data.test is declared public, and every run would pay for noise on a score that costs nothing",
+            "remove tuning.score.noise_multiplier",
+            "tuning.score.noise_multiplier",
+        )
+
+
+def _check_paid(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
+    if check_data(recipe.data):
+        return  # other rules report it
+    if recipe.data.unit != "record":
+        yield Finding(
+            "P184",
+            "held-out records are counted one by one, and data.unit protects units that may have many of them",
+            f"set data.unit to record; or {_declare_public(recipe)}, and remove tuning.score.noise_multiplier",
+            "tuning.score.noise_multiplier",
+        )
+    target = describe_data(recipe.data).target
+    if not target.is_choice:
+        yield Finding(
+            "P184",
+            f"the paid score is a number of right answers, and this model predicts {target.describe()}",
+            f"remove tuning; or {_declare_public(recipe)}, and remove tuning.score.noise_multiplier",
+            "tuning.score.noise_multiplier",
+        )
+    elif score.metric != "accuracy":
+        yield Finding(
+            "P184",
+            f"one record can change {score.metric} by any amount, so no noise covers it",
+            "set tuning.score.metric to accuracy",
+            "tuning.score.metric",
+        )
+
+
+def describe_runs(block: Tuning) -> str:
+    """Describes the number of runs, and how likely a single one is."""
+    from dprecipe.privacy.tuning.runs import chance_of_one, make_runs
+
+    if block.runs.kind == "fixed":
+        return f"{block.runs.count}, which is no secret"
+    name, mean, shape = block.runs.selection
+    shown = "truncated negative binomial" if name == "negative_binomial" else "truncated Poisson"
+    more = "" if shape is None else f", shape {shape:g}"
+    one = chance_of_one(make_runs(name, mean, shape))
+    return f"{mean:g} expected ({shown}{more}; one alone with a chance of {one:.2g}), drawn in secret"
+
+
+def describe_candidates(each: Candidates) -> str:
+    """Describes a key and its candidates."""
+    if each.values is not None:
+        return f"{each.key}: {join_with_or([str(value) for value in each.values])}"
+    low, high = each.range or (0.0, 0.0)
+    return f"{each.key}: {low:g} to {high:g}, on a {each.scale} scale"
+
+
+def describe_score(block: Tuning) -> str:
+    """Describes the score by which one run is chosen."""
+    score = block.score
+    if score.noise_multiplier is None:
+        return f"{score.metric} on data.{score.records}"
+    noise = f"noise of standard deviation {score.noise_multiplier:g}"
+    return f"the number of right answers on data.{score.records}, with {noise}, which every run pays for"
+
+
+def describe_comparison(block: Tuning) -> str:
+    """Describes how runs are compared, as the bound presumes it."""
+    if block.score.noise_multiplier is None:
+        return "runs are compared by what they release and public records alone, at their end"
+    return (
+        "runs are compared at their end by a noisy number of right answers among private held-out records, each "
+        "predicted by itself; each run is charged for it beside training, as if the same people were in both sets of "
+        "records"
+    )

@@ -8,13 +8,13 @@ from dprecipe.contract.mechanism import Facts
 from dprecipe.contract.plan import Plan, PlanBudget, PlannedTuning
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import PlanRefused
-from dprecipe.planning import accept, canaries, paid, public, query, rules, split, tuning, units
+from dprecipe.planning import accept, audit, paid, public, records, rules, split, tuning
 from dprecipe.planning.candidates import Point, trial_recipe
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.rounding import round_up
-from dprecipe.recipe.point import set_values
 from dprecipe.recipe.read import Loaded
+from dprecipe.recipe.root import set_values
 
 
 def plan(loaded: Loaded) -> Plan:
@@ -71,13 +71,13 @@ def plan(loaded: Loaded) -> Plan:
         assumptions=(
             *planned.assumptions,
             *paid.assume_paid_steps(facts),
-            *units.assume_unit_column(recipe),
+            *records.assume_unit_column(recipe),
             *split.assume_split(recipe),
-            *query.assume_query(recipe),
+            *records.assume_query(recipe),
             *public.assume_public_weights(recipe),
             *public.assume_public_tokenizer(recipe),
             *tuning.list_assumptions(recipe),
-            *canaries.assume_canaries(recipe),
+            *audit.assume_canaries(recipe),
             *accept.list_declarations(recipe, warnings),
         ),
         data=recipe.data,

@@ -17,23 +17,7 @@ from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.faults import Finding, PlanRefused, Severity
 from dprecipe.language.words import join_with_or
 from dprecipe.models import checks as model_checks
-from dprecipe.planning import (
-    accept,
-    accounts,
-    audit,
-    canaries,
-    labels,
-    learning,
-    loggers,
-    paid,
-    paths,
-    places,
-    public,
-    query,
-    split,
-    tuning,
-    units,
-)
+from dprecipe.planning import accept, accounts, audit, labels, learning, paid, paths, public, records, split, tuning
 from dprecipe.recipe.root import Recipe
 
 LARGE_EPSILON = 10.0
@@ -171,19 +155,60 @@ def check_data_and_model(recipe: Recipe) -> Iterator[Finding]:
         yield from learning.check_augmentation(recipe, facts)
 
 
+PRIVATELY = "log with kind tensorboard or csv and values: private, into files under private/"
+
+
+def check_loggers(recipe: Recipe) -> Iterator[Finding]:
+    """Checks that nothing private leaves the run's own files, and that no logger reveals the duration of a run where it
+    is protected."""
+    for number, logger in enumerate(recipe.runtime.loggers):
+        path = f"runtime.loggers.{number}"
+        if recipe.tuning is not None:
+            yield Finding(
+                "P195",
+                "how many runs a tuned run makes, and how each of them does, is secret: no logger may show it",
+                "remove runtime.loggers; private/trials.csv has the scores of all runs",
+                path,
+            )
+        elif logger.values == "private" and logger.networked:
+            yield Finding(
+                "P195",
+                f"{logger.kind} sends values to another machine, and `values: private` are not covered by the claim",
+                "set values to covered, or log private values with kind tensorboard or csv, into files under private/",
+                f"{path}.values",
+            )
+        elif logger.values == "covered" and recipe.data.hides_training_units:
+            why = "is protected (data.size: {max: …})" if recipe.data.hides_size else "data.test.split keeps secret"
+            yield Finding(
+                "P195",
+                f"how long a step takes reveals the number of units, which {why}, and a logger notes the time of each "
+                "value and of the run's end",
+                PRIVATELY,
+                path,
+            )
+        elif logger.values == "covered" and mechanism_of(recipe.mechanism.kind).hides_duration(recipe.mechanism):
+            yield Finding(
+                "P195",
+                "the guarantee is an average over the number of steps, which is secret, and a logger notes the time of "
+                "the run's end",
+                PRIVATELY,
+                path,
+            )
+
+
 RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     learning.check_gradients,
     learning.check_convex_models,
     learning.check_training_block,
     learning.check_training_keys,
     learning.check_runtime_options,
-    loggers.check_loggers,
+    check_loggers,
     learning.check_released_labels,
     learning.check_released_weights,
     labels.check_label,
     check_free_variable,
     check_relation,
-    places.check_record_range,
+    records.check_record_range,
     check_delta,
     check_epsilon,
     check_metrics,
@@ -191,14 +216,14 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     public.check_disjoint_sources,
     public.check_test_records,
     split.check_split,
-    query.check_query,
-    units.check_unit_column,
+    records.check_query,
+    records.check_unit_column,
     paths.check_data_files,
     check_randomness,
     accounts.check_account,
     check_data_and_model,
     paid.check_paid_steps,
-    canaries.check_canaries,
+    audit.check_canaries,
     tuning.check_tuning,
     tuning.check_budget,
     audit.check_audit,

@@ -17,14 +17,11 @@ from dprecipe.contract.table import list_kinds, mechanism_of
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.language.tuning import TUNABLE, Candidates, Tuning
 from dprecipe.language.words import join_with_or
-from dprecipe.planning.candidates import Point, list_points, may_draw, trial_recipe
+from dprecipe.planning.candidates import Point, check_score, describe_comparison, list_points, may_draw, trial_recipe
 from dprecipe.planning.paid import pin_prices
-from dprecipe.planning.tuning_score import check_score
-from dprecipe.planning.tuning_words import describe_comparison
 from dprecipe.planning.verifiable import find_unsupported
 from dprecipe.privacy.events import Charge
-from dprecipe.recipe.point import PointError
-from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.root import PointError, Recipe
 
 Attachments = tuple[tuple[str, str], ...]
 """Name and text of each file, as in `contract.plan.RecipeSource`."""

@@ -1,6 +1,7 @@
-"""Checks of recipes and plans against policies. A run that violates a policy is refused before anything is spent.
+"""Checks of recipes, plans and certificates against policies.
 
-The code that reads and compares policies is imported only if there is one.
+A run that violates a policy is refused before anything is spent. The code that reads and compares policies is
+imported only if there is one.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe.contract.plan import Plan, PolicyRecord
-from dprecipe.faults import Finding, PlanRefused
+from dprecipe.faults import CertificateInvalid, Finding, PlanRefused
 from dprecipe.policy.find import find_policies
 from dprecipe.recipe.read import Loaded, LoadedPublic, read_source
 
 if TYPE_CHECKING:
     from dprecipe.policy.facts import GovernedFacts
     from dprecipe.policy.read import LoadedPolicy
+    from dprecipe.release.verify import Verified
 
 
 def check_loaded(loaded: Loaded | LoadedPublic, more: Path | None = None) -> tuple[Finding, ...]:
@@ -120,6 +122,50 @@ def _advise_resumed(finding: Finding, began: Sequence[PolicyRecord], plan: Plan)
     )
 
 
+def hold_certificate(verified: Verified, path: Path, public_key: Path | None = None) -> str:
+    """Checks a verified certificate, no matter who made it, against the policy at `path`; returns what holds, in words.
+
+    The recipe is that of the certificate, ε its claim, and the signature counts if it was checked with `public_key`.
+
+    Raises:
+        RecipeError: the policy is wrong.
+        CertificateInvalid: with what the policy does not allow.
+    """
+    from dprecipe.policy.facts import forget_name, read_facts
+    from dprecipe.policy.read import read_policy
+    from dprecipe.policy.rules import check_policies
+    from dprecipe.release.rebuild import stated_source
+    from dprecipe.release.sign import key_id, load_public_key
+
+    loaded_policy = read_policy(path)
+    predicate = verified.statement.predicate
+    provenance = predicate.provenance
+    loaded = read_source(stated_source(predicate))
+    facts = read_facts(loaded.recipe)
+    if provenance.model == "python":
+        facts = replace(facts, model="python")
+    if provenance.data == "python":  # which of the sources, the certificate does not say
+        data = tuple(map(forget_name, facts.data))
+        facts = replace(facts, sources=(*facts.sources, ("data", "python")), data=data)
+    key = None if public_key is None else key_id(load_public_key(public_key))
+    facts = replace(
+        facts,
+        epsilon=verified.claim.epsilon,
+        delta=verified.claim.delta,
+        signing="none" if key is None else "known",
+        key=key,
+        versions=provenance.versions,
+    )
+    findings = loaded.located(check_policies(facts, [loaded_policy]))
+    if findings:
+        raise CertificateInvalid([f"{finding.headline}: {finding.message}" for finding in findings])
+    record = loaded_policy.record
+    known = any(policy.digest == record.digest for policy in provenance.policies)
+    unseen = "; the targets of links and the data root were not checked" if loaded_policy.names_data else ""
+    before = "the run was checked against the same text" if known else f"the run names other policies, or none{unseen}"
+    return f"it keeps to the policy {record.name!a} ({record.digest}); {before}"
+
+
 def _enforce(
     plan: Plan, versions: Mapping[str, str], from_python: Sequence[str] = (), root: Path | None = None
 ) -> Plan:
@@ -146,7 +192,7 @@ def _enforce(
 
 def _replace_parts(facts: GovernedFacts, from_python: Sequence[str]) -> GovernedFacts:
     """Returns the facts where a model or records come from Python: their kind is then `python`, their name unknown."""
-    from dprecipe.policy.names import forget_name
+    from dprecipe.policy.facts import forget_name
 
     sources = [(path, kind) for path, kind in facts.sources if path.removesuffix(".source") not in from_python]
     sources += [(f"{path}.source", "python") for path in from_python if path != "model"]
@@ -160,7 +206,7 @@ def _place(facts: GovernedFacts, root: Path | None, policies: Sequence[LoadedPol
     """Returns the facts with the places of the run's files, if a rule asks for them."""
     if root is None or not any(policy.names_data for policy in policies):
         return facts
-    from dprecipe.policy.places import place_data
+    from dprecipe.policy.facts import place_data
 
     return replace(facts, data=place_data(facts.data, root, [policy.file for policy in policies]))
 

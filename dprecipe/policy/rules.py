@@ -10,10 +10,8 @@ from fnmatch import fnmatchcase
 from dprecipe.faults import Finding
 from dprecipe.language.words import join_with_or
 from dprecipe.planning.accept import WARNINGS
-from dprecipe.policy.facts import GovernedFacts, matches_account
-from dprecipe.policy.names import DataName, covers
-from dprecipe.policy.read import LoadedPolicy
-from dprecipe.policy.schema import ANYONE, OTHERS, Policy, PolicyRule
+from dprecipe.policy.facts import DataName, GovernedFacts, covers, matches_account
+from dprecipe.policy.read import ANYONE, OTHERS, LoadedPolicy, Policy, PolicyRule
 
 POLICY_CODES: dict[str, str] = {
     "Q101": "ε above what a policy allows",

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.box import recheck
 from dprecipe.privacy.box.box import BoxSum

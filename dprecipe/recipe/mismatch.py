@@ -8,10 +8,10 @@ import re
 from dprecipe.faults import Finding
 from dprecipe.language.base import Block
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.places import Spot
-from dprecipe.recipe.suggest import suggest_word
+from dprecipe.recipe.unknown import suggest_word
 from dprecipe.recipe.vocabulary import (
     Expect,
+    Spot,
     describe_form,
     find_tag,
     list_keys,
@@ -21,8 +21,7 @@ from dprecipe.recipe.vocabulary import (
     quote_word,
 )
 from dprecipe.text.dump import dump_inline
-from dprecipe.text.scalars import NotFiniteError, resolve_scalar
-from dprecipe.text.tree import Mapping, Node, Scalar, Sequence, to_plain
+from dprecipe.text.tree import Mapping, Node, NotFiniteError, Scalar, Sequence, resolve_scalar, to_plain
 
 _NUMBER_LIKE: tuple[tuple[str, str], ...] = (
     ("[-+]?[0-9]+(?:[_, '\u00a0\u2009\u202f][0-9]{3})+(?:\\.[0-9]+)?", "write the number without separators"),

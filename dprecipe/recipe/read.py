@@ -16,17 +16,23 @@ from pydantic import ValidationError
 from dprecipe import notebook
 from dprecipe.contract.plan import RecipeSource
 from dprecipe.contract.table import mechanism_of
+from dprecipe.data.sources.table import SOURCES, kind_of
 from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.language.statement import join_lines
-from dprecipe.recipe.inherit import drop_consequences, inherit_records, name_origin
 from dprecipe.recipe.root import AnyRecipe, PublicRecipe, Recipe, choose_root
 from dprecipe.recipe.vocabulary import list_shared_keys
 from dprecipe.text.dump import dump
-from dprecipe.text.extends import Chain, OpenParent, read_chain
-from dprecipe.text.files import read_file
-from dprecipe.text.merge import overlay_trees
-from dprecipe.text.overrides import name_override, read_overrides
-from dprecipe.text.tree import Mapping, find_node, to_plain
+from dprecipe.text.load import read_file
+from dprecipe.text.merge import (
+    Chain,
+    OpenParent,
+    name_override,
+    overlay_trees,
+    read_chain,
+    read_overrides,
+    states_split,
+)
+from dprecipe.text.tree import Entry, Mapping, Scalar, find_node, to_plain
 
 SHARED = ("Y107", "Y108")
 """Findings of anchors and merge keys."""
@@ -244,7 +250,7 @@ def _validated(tree: Mapping, findings: list[Finding]) -> AnyRecipe | None:
     try:
         recipe = choose_root(tree).model_validate_json(json.dumps(to_plain(tree)))
     except ValidationError as error:
-        from dprecipe.recipe.explain import explain_errors  # needed only by recipes that are wrong
+        from dprecipe.recipe.wording import explain_errors  # needed only by recipes that are wrong
 
         findings += drop_consequences(explain_errors(error, tree))
         return None
@@ -268,3 +274,60 @@ def sort_findings(findings: Iterable[Finding], texts: AnyMapping[str, str]) -> t
         return (-1, 0, 0) if place is None else (files.get(place.file, -1), place.line, place.column)
 
     return tuple(sorted(different.values(), key=position))
+
+
+ROLES = ("test", "public")
+
+
+def inherit_records(tree: Mapping) -> Mapping:
+    """Returns the recipe, with what `data.test` and `data.public` take over from `data.train`. Values keep their
+    places.
+    """
+    data = tree.entries.get("data")
+    if data is None or not isinstance(data.value, Mapping):
+        return tree
+    entries = dict(data.value.entries)
+    train = entries.get("train")
+    if train is None or not isinstance(train.value, Mapping):
+        return tree
+    for role in ROLES:
+        entry = entries.get(role)
+        if entry is not None and isinstance(entry.value, Mapping) and not states_split(entry.value):
+            entries[role] = Entry(entry.place, _completed(entry.value, train.value, labelled=role == "test"))
+    whole = Entry(data.place, Mapping(entries, data.value.place))
+    return Mapping({**tree.entries, "data": whole}, tree.place)
+
+
+def drop_consequences(findings: Iterable[Finding]) -> list[Finding]:
+    """Returns the findings, without keys that other sources lack because something is wrong with `data.train`."""
+    findings = list(findings)
+    own = [finding for finding in findings if name_origin(finding.path) == finding.path]
+    if not any(finding.path.startswith("data.") for finding in own):
+        return findings
+    shared = {key for pair in SOURCES for block in pair for key in block.shared}
+    return [f for f in findings if f in own or f.code != "R102" or f.path.rpartition(".")[2] not in shared]
+
+
+def name_origin(path: str) -> str:
+    """Returns the path of a value in `data.train`, if it is one in another source that may have been taken over from
+    there.
+    """
+    for role in ROLES:
+        if path.startswith(f"data.{role}."):
+            return f"data.train.{path.removeprefix(f'data.{role}.')}"
+    return path
+
+
+def _completed(block: Mapping, train: Mapping, *, labelled: bool) -> Mapping:
+    source = _read_source(train)
+    if _read_source(block) not in (source, None):
+        return block
+    shared = next((pair[0 if labelled else 1].shared for pair in SOURCES if kind_of(pair[0]) == source), ())
+    taken = {key: train.entries[key] for key in ("source", *shared) if key in train.entries}
+    return Mapping({**taken, **block.entries}, block.place)
+
+
+def _read_source(block: Mapping) -> object:
+    """Returns the kind of a source; None where it is not stated."""
+    entry = block.entries.get("source")
+    return entry.value.value if entry is not None and isinstance(entry.value, Scalar) else None

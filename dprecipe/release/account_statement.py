@@ -14,7 +14,7 @@ from dprecipe.account.faults import AccountInvalid
 from dprecipe.account.statement import MAX_BYTES, verify_statement
 from dprecipe.faults import CertificateInvalid, UsageFault
 from dprecipe.privacy.events import charge_from_json, count_by_event
-from dprecipe.release import limits
+from dprecipe.release import untrusted
 from dprecipe.release.charged_account import NOTE, ChargedAccount, to_curve
 from dprecipe.release.folder import digest_made
 from dprecipe.release.verify import Verified
@@ -28,8 +28,8 @@ CHECKED = (
 def hold_statement(
     verified: Verified,
     path: Path,
-    max_seconds: float | None = limits.MAX_SECONDS,
-    max_memory: int | None = limits.MAX_MEMORY,
+    max_seconds: float | None = untrusted.MAX_SECONDS,
+    max_memory: int | None = untrusted.MAX_MEMORY,
 ) -> Verified:
     """Returns the verified certificate, whose `account` is compared with the account's public statement in `path`. What
     may be spent on that is bounded as in `verify`.
@@ -45,7 +45,7 @@ def hold_statement(
     stated = verified.statement.predicate.account
     if stated is None:
         raise UsageFault("this run was charged to no account", "leave out --account-statement")
-    with limits.refusing_beyond(max_seconds, max_memory, _refuse):
+    with untrusted.refusing_beyond(max_seconds, max_memory, _refuse):
         return _compare_statement(verified, stated, path)
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
+from dprecipe.language.statement import QUESTIONS, ReleaseStatement, quote_words
 from dprecipe.planning.accept import open_warnings
-from dprecipe.release import audit_report, context, meaning, origins
+from dprecipe.release import audit, meaning, origins
+from dprecipe.release.account_report import describe_other_runs
 from dprecipe.release.no_model import SENTENCE, has_no_model
 from dprecipe.release.schema import Predicate
-from dprecipe.release.score_blocks import AnyScore
-from dprecipe.release.scores import ALONG_A_RUN, BY_NAME, list_names, list_rows, name_loss
+from dprecipe.release.scores import ALONG_A_RUN, BY_NAME, AnyScore, list_names, list_rows, name_loss
 
 METRICS = "dprecipe.metrics/v1"
 METRIC_NAMES = frozenset({"accuracy", "loss", "mean_absolute_error", "perplexity", "clip_norm"})
@@ -155,12 +156,12 @@ def _attack_paragraphs(predicate: Predicate) -> str:
 
 
 def _context_list(predicate: Predicate) -> str:
-    return "".join(f"- {question}: {plain_text(text)}\n" for question, text in context.list_context(predicate))
+    return "".join(f"- {question}: {plain_text(text)}\n" for question, text in list_context(predicate))
 
 
 def _audit_paragraph(predicate: Predicate) -> str:
-    limits = "" if predicate.audit is None else f" {plain_text(audit_report.LIMITS)}."
-    text = plain_text(audit_report.summarise_audit(predicate.audit))
+    limits = "" if predicate.audit is None else f" {plain_text(audit.LIMITS)}."
+    text = plain_text(audit.summarise_audit(predicate.audit))
     return f"{text[:1].upper()}{text[1:]}.{limits}\n\n"
 
 
@@ -234,3 +235,19 @@ def _front_matter(plan: Plan, predicate: Predicate) -> str:
     }
     lines = [f"{key}: {json.dumps(value)}" for key, value in fields.items()]
     return "\n".join(["---", *lines, "---"])
+
+
+CONTEXT_TITLE = "Whom to ask, and what else was run"
+
+
+def list_context(predicate: Predicate) -> list[tuple[str, str]]:
+    """Returns each question, and its answer by the recipe or the account; or that the recipe does not say it."""
+    stated = dict((predicate.statement or ReleaseStatement()).list_rows())
+    rows = []
+    for key in ("curators", "contact"):
+        question = QUESTIONS[key]
+        if question in stated:
+            rows.append((question, f"{quote_words(stated[question])} (declared)"))
+        else:
+            rows.append((question, f"the recipe does not say (release.statement.{key})"))
+    return [*rows, ("other runs on the same data", describe_other_runs(predicate.account))]

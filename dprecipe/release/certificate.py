@@ -1,17 +1,21 @@
 """The certificate: a pure function of the plan, the ledger, and what the run recorded about itself.
 
-The guarantee is computed from the ledger's charges, never from the plan: what was spent is what is claimed.
+The guarantee is computed from the ledger's charges, never from the plan: what was spent is what is claimed. The checks
+of a program before it sees a record are exactly those that this version runs, with these texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, cast
 
 from pydantic import TypeAdapter
 
+from dprecipe import __version__
+from dprecipe.contract.certificate import STAGE_NOISE
 from dprecipe.contract.facts import NO_MODEL, Access, BudgetFacts, Status, Stop
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
@@ -20,11 +24,11 @@ from dprecipe.data.split import describe_split
 from dprecipe.faults import InternalFault, RunFailed
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release import origins, schema, schema_provenance, stages, tensors, tuned, untrusted
-from dprecipe.release.checks import MAX_DEVICE, check_facts, shorten_record
+from dprecipe.release import origins, schema, stages, tensors, tuned, untrusted
 from dprecipe.release.claim import Numbers, compute_numbers, make_claim
-from dprecipe.release.facts import RunFacts, SpentBudget
-from dprecipe.release.score_blocks import AnyScore, state_score
+from dprecipe.release.facts import CheckResult, RunFacts, SpentBudget
+from dprecipe.release.scores import AnyScore, state_score
+from dprecipe.release.untrusted import one_line
 
 RUNS: TypeAdapter[schema.EventRun] = TypeAdapter(schema.EventRun)
 NOT_PROVEN = (
@@ -218,19 +222,19 @@ def _budget(plan: Plan, epsilon: float, spent: SpentBudget) -> BudgetFacts:
     )
 
 
-def _provenance(plan: Plan, run: RunFacts) -> schema_provenance.Provenance:
+def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
     source = plan.source
     commitment = None
     if run.commitment is not None:
-        commitment = schema_provenance.Commitment(algorithm="hmac-sha256", value=run.commitment)
-    return schema_provenance.Provenance(
-        recipe=schema_provenance.RecipeFacts(
+        commitment = schema.Commitment(algorithm="hmac-sha256", value=run.commitment)
+    return schema.Provenance(
+        recipe=schema.RecipeFacts(
             name=plan.name,
             file=PurePath(source.file).name,  # the name alone: no paths of the machine
             text=source.text,
             overrides=source.overrides,
-            parents=tuple(schema_provenance.Parent(name=name, text=text) for name, text in source.parents),
-            attachments=tuple(schema_provenance.Parent(name=name, text=text) for name, text in source.attachments),
+            parents=tuple(schema.Parent(name=name, text=text) for name, text in source.parents),
+            attachments=tuple(schema.Parent(name=name, text=text) for name, text in source.attachments),
             digest=source.digest,
             resolved=dict(plan.resolved),
         ),
@@ -239,7 +243,7 @@ def _provenance(plan: Plan, run: RunFacts) -> schema_provenance.Provenance:
         data=run.data,
         initial_weights=None
         if run.initial is None
-        else schema_provenance.InitialWeightsFacts(
+        else schema.InitialWeightsFacts(
             file=run.initial.name,
             digest=run.initial.digest,
             head=run.initial.head,
@@ -247,9 +251,73 @@ def _provenance(plan: Plan, run: RunFacts) -> schema_provenance.Provenance:
             learned=run.initial.learned,
         ),
         versions=dict(run.versions),
-        policies=tuple(schema_provenance.PolicyFacts(name=p.name, digest=p.digest) for p in run.policies),
+        policies=tuple(schema.PolicyFacts(name=p.name, digest=p.digest) for p in run.policies),
         device=shorten_record(run.device, MAX_DEVICE),
         started=run.started,
         finished=run.finished,
         data_commitment=commitment,
+    )
+
+
+MAX_MEASURED, MAX_DEVICE = 400, 120
+"""Characters of what a check measured, and of a device's name."""
+
+
+def list_checks(plan: Plan) -> Mapping[str, str]:
+    """Lists exactly the checks that a certificate of the plan lists: its mechanism's, and those of paid steps."""
+    own = mechanism_of(plan.mechanism).certificate.list_checks(plan)
+    return {**own, **STAGE_NOISE} if plan.stages else own
+
+
+def shorten_record(text: str, max_length: int) -> str:
+    """Returns a run's own text as a certificate holds it: one line without control characters, cut to `max_length`."""
+    line = one_line(text)
+    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
+
+
+def check_facts(result: CheckResult, plan: Plan) -> schema.CheckFacts:
+    """Returns a check as a certificate of the plan states it, with this version's text."""
+    text = list_checks(plan).get(result.id, result.text)
+    return schema.CheckFacts(
+        id=result.id, text=text, passed=result.passed, measured=shorten_record(result.measured, MAX_MEASURED)
+    )
+
+
+def find_check_differences(stated: Sequence[schema.CheckFacts], plan: Plan) -> list[str]:
+    """Checks that are missing, that runs of this plan don't make, or that appear twice."""
+    expected, ids = list_checks(plan), [check.id for check in stated]
+    problems = [f"checks: {name} is missing" for name in sorted(set(expected) - set(ids))]
+    problems += [
+        f"checks: {name!a} is not a check of this kind of run" for name in dict.fromkeys(ids) if name not in expected
+    ]
+    problems += ["checks: one appears twice"] if len(set(ids)) != len(ids) else []
+    return problems
+
+
+KNOWN_VERSIONS = frozenset({"0.1.0"})
+"""The versions whose certificates this version can verify: those with its rules.
+
+A certificate is checked by the rules of the version that made it: its fields, its texts, and the checks of its program.
+Nothing can be said about an unknown version's certificates, so they are refused. A later version that changes the rules
+adds a table of the earlier ones.
+"""
+PACKAGE_VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){0,4}((a|b|rc|\.dev|\.post)\d{1,6})?")
+
+
+def explain_unknown_version(certificate: dict[str, Any]) -> str | None:
+    """Explains why this version can't verify a certificate, and what can; None where it knows the rules.
+
+    Reads the parsed JSON before anything else: another version's certificates may have other fields.
+    """
+    version: Any = certificate
+    for key in ("predicate", "provenance", "versions", "dprecipe"):
+        version = version.get(key) if isinstance(version, dict) else None
+    if version is None or (isinstance(version, str) and version in KNOWN_VERSIONS):
+        return None  # where no version is named, the missing fields are reported
+    if not isinstance(version, str) or not PACKAGE_VERSION.fullmatch(version):
+        return f"provenance.versions.dprecipe: {ascii(version)[:80]} is not a version of dprecipe; nothing was verified"
+    return (
+        f"provenance.versions.dprecipe: the certificate says that dprecipe {version} made it; dprecipe {__version__} "
+        "does not know its rules and verified nothing. If that version exists, use it: "
+        f"pip install dprecipe=={version}"
     )

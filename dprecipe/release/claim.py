@@ -11,7 +11,7 @@ from dprecipe.contract.facts import Published
 from dprecipe.contract.plan import Plan, PlanBudget
 from dprecipe.contract.table import mechanism_of
 from dprecipe.data.names import quote_name
-from dprecipe.planning import places, split
+from dprecipe.planning import records, split
 from dprecipe.privacy import accountants, cross_check, gdp, risk, rounding, whole_runs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
@@ -275,4 +275,4 @@ def list_unprotected(plan: Plan) -> tuple[str, ...]:
         first.append(charged_account.SENTENCE)
     if plan.data.unit == "record":
         first.append("people with several records: each record is protected, but not all records of one person at once")
-    return (*first, *places.not_protected(plan), *split.not_protected(plan), *NOT_PROTECTED)
+    return (*first, *records.not_protected(plan), *split.not_protected(plan), *NOT_PROTECTED)

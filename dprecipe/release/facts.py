@@ -14,7 +14,7 @@ from typing import Any, Literal
 from dprecipe import __version__
 from dprecipe.contract.facts import Published
 from dprecipe.contract.plan import PolicyRecord
-from dprecipe.models.origin import InitialWeights
+from dprecipe.models.public_record import InitialWeights
 from dprecipe.privacy.audit.results import Audit
 from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.ledger import Ledger

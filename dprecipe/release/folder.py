@@ -54,10 +54,6 @@ def digest_made(files: Mapping[str, str]) -> str:
     return "sha256:" + hashlib.sha256(b"dprecipe release\0" + to_bytes(dict(sorted(made.items())))).hexdigest()
 
 
-def _keep_facts(run: RunFacts, release: str) -> RunFacts:
-    return run
-
-
 def publish_draft(
     target: Path,
     plan: Plan,
@@ -66,7 +62,7 @@ def publish_draft(
     history: Sequence[Mapping[str, float]],
     write: Callable[[Path], None],
     check: Callable[[Path], None] = lambda draft: None,
-    settle: Callable[[RunFacts, str], RunFacts] = _keep_facts,
+    settle: Callable[[RunFacts, str], RunFacts] = lambda run, release: run,
 ) -> float:
     """Writes the release of a finished run; returns the ε it claims, computed from the ledger.
 

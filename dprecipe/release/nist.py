@@ -14,7 +14,7 @@ from typing import Literal
 from dprecipe.contract.table import mechanism_of
 from dprecipe.language.statement import ReleaseStatement, quote_words
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.release import account_report, audit_report, meaning, scores
+from dprecipe.release import account_report, audit, meaning, scores
 from dprecipe.release.card import plain_text
 from dprecipe.release.schema import Predicate
 from dprecipe.release.verify import Verified
@@ -133,8 +133,8 @@ def _algorithm(predicate: Predicate) -> Answer:
 
 def _checks(predicate: Predicate) -> Answer:
     passed = ", ".join(check.id for check in predicate.checks) or "none: the run ended without a model"
-    audit = audit_report.summarise_audit(predicate.audit)
-    return "recorded", f"tested on the program before it saw a record: {passed}. {audit[:1].upper()}{audit[1:]}"
+    attacked = audit.summarise_audit(predicate.audit)
+    return "recorded", f"tested on the program before it saw a record: {passed}. {attacked[:1].upper()}{attacked[1:]}"
 
 
 def _assumptions(predicate: Predicate) -> Answer:

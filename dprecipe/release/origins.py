@@ -12,7 +12,7 @@ from typing import Protocol
 
 from dprecipe.contract.facts import Access
 from dprecipe.contract.plan import Assumption
-from dprecipe.models.origin import InitialWeights
+from dprecipe.models.public_record import InitialWeights
 from dprecipe.release.schema import Predicate
 
 MODULE, RECORDS, BEHAVIOUR = "python_module", "python_records", "python_behaviour"

@@ -16,27 +16,17 @@ from dprecipe.contract.table import mechanism_of
 from dprecipe.data.facts import describe_data
 from dprecipe.data.targets import SeveralTarget, Target, name_classes
 from dprecipe.faults import Fault, PlanRefused, RecipeError
-from dprecipe.models.origin import InitialWeights
+from dprecipe.models.public_record import InitialWeights
 from dprecipe.models.schema import Pretrained, Primed
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.make import plan_chosen
 from dprecipe.privacy.events import Charge, Event, charge_from_json, count_by_event, count_events, run_lengths
 from dprecipe.recipe.read import read_source
-from dprecipe.release import (
-    audit_check,
-    certificate,
-    charged_account,
-    checks,
-    endings,
-    no_model,
-    origins,
-    tensors,
-    tuned,
-)
+from dprecipe.release import audit, certificate, charged_account, endings, no_model, origins, tensors, tuned
 from dprecipe.release.claim import Numbers
 from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, SpentBudget
 from dprecipe.release.schema import Predicate
-from dprecipe.release.score_blocks import AnyScore, SeveralScore, score_block
+from dprecipe.release.scores import AnyScore, SeveralScore, score_block
 
 MAX_EVENTS = 10**9
 OWN_FACTS = RunFacts((), {}, "", "", "")
@@ -264,12 +254,12 @@ def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
         if budget.stop_reason == "budget" and budget.attempts == 1 and not adaptive:
             result.append("budget.stop_reason: a run of one attempt takes the planned steps, and these fit the budget")
         if not (no_model.has_no_model(stated) and plan.tuning is not None and not stated.checks):
-            result += checks.find_check_differences(stated.checks, plan)
+            result += certificate.find_check_differences(stated.checks, plan)
         if not no_model.has_no_model(stated):
             result += tensors.find_contradictions(stated, plan)
         result += _find_told_duration(stated, plan)
         result += charged_account.find_contradictions(stated.account, plan)
-        result += audit_check.find_contradictions(stated, plan)
+        result += audit.find_contradictions(stated, plan)
         score = stated.data_access.evaluation.released
         target = describe_data(plan.data).target
         if score is not None and not isinstance(score, score_block(target)):

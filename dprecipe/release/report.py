@@ -28,7 +28,7 @@ from dprecipe.page import (
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy.events import Charge, Event, charge_from_json
 from dprecipe.privacy.rounding import write_number
-from dprecipe.release import account_report, audit_report, context, meaning, origins, plots, scores, tuned
+from dprecipe.release import account_report, audit, card, figures, meaning, origins, scores, tuned
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.no_model import has_no_model
 from dprecipe.release.schema import EventRun, Predicate
@@ -40,7 +40,7 @@ def render_html(
     predicate: Predicate,
     charges: Sequence[Charge],
     history: Sequence[Mapping[str, float]],
-    draw: Callable[[Figure], str] = lambda figure: plots.render_svg(figure.name, figure.draw),
+    draw: Callable[[Figure], str] = lambda figure: figures.render_svg(figure.name, figure.draw),
 ) -> str:
     """Returns the page. `history` has public scores only (`step`, `accuracy`).
 
@@ -51,19 +51,19 @@ def render_html(
         figure.name: (draw(figure), figure.alt or figure.caption, figure.caption)
         for figure in list_figures(plan, predicate, charges, history)
     }
-    audit = render_figures(drawn.pop(name) for name in ("audit",) if name in drawn)
-    figures = render_figures(drawn.values())
+    attacked = render_figures(drawn.pop(name) for name in ("audit",) if name in drawn)
+    shown = render_figures(drawn.values())
     over = "The guarantee" if tuned.hides_iterates(plan) else "Over the run"
     sections = [
         _claim(predicate),
-        render_section(context.TITLE, render_table(("", ""), context.list_context(predicate))),
+        render_section(card.CONTEXT_TITLE, render_table(("", ""), card.list_context(predicate))),
         _glance(predicate),
         *_risk(predicate),
-        audit_report.render_audit(predicate.audit, audit),
+        audit.render_audit(predicate.audit, attacked),
         _declared(predicate),
         *_statement(predicate),
         *([] if has_no_model(predicate) else _list_mechanism_sections(plan, predicate)),
-        *([render_section(over, figures)] if figures else []),
+        *([render_section(over, shown)] if shown else []),
         *_scores(plan, predicate),
         *render_stages(plan, predicate),
         *account_report.render_account(predicate.account),
@@ -193,34 +193,34 @@ def list_figures(
 ) -> list[Figure]:
     """Returns all figures of a run, in the order of the page. For a last-iterate release, only those of its mechanism:
     nothing along the way. Of a run that ended without a model, only that of its audit."""
-    audit = audit_report.list_audit_figures(predicate.audit)
+    attacked = audit.list_audit_figures(predicate.audit)
     if has_no_model(predicate):
-        return audit
+        return attacked
     claim, budget, part = predicate.claim, predicate.budget, mechanism_of(plan.mechanism).certificate
     profile = [point.epsilon for point in claim.profile]
     mechanism_figures = part.list_figures(plan, predicate.mechanism, charges, claim.epsilon, profile)
     if part.hides_iterates:
-        return [*audit, *mechanism_figures, *account_report.list_account_figures(predicate.account)]
+        return [*attacked, *mechanism_figures, *account_report.list_account_figures(predicate.account)]
     noun, nouns = part.progress
     remainder = " The rest of the limit is charged at the end." if part.is_adaptive(plan) else ""
     spending = [
         Figure(
             "epsilon",
             f"What was spent, {noun} by {noun}; the dashed line is the budget.{remainder}",
-            lambda axes: plots.draw_spending(axes, plots.trace_spending(plan, charges), budget.epsilon, nouns),
-            frozenset({nouns, "ε spent", plots.label_budget(budget.epsilon)}),
+            lambda axes: figures.draw_spending(axes, figures.trace_spending(plan, charges), budget.epsilon, nouns),
+            frozenset({nouns, "ε spent", figures.label_budget(budget.epsilon)}),
             f"A curve of the ε spent, which rises to {claim.epsilon:g} over "
             f"{predicate.sampling.steps_charged:,} {nouns}; the budget is {write_number(budget.epsilon)}.",
         )
     ]
-    results = [*audit, *([] if plan.tuning is not None else spending), *mechanism_figures]
+    results = [*attacked, *([] if plan.tuning is not None else spending), *mechanism_figures]
     if profile:
         results.append(
             Figure(
                 "profile",
                 "The guarantee holds for every pair (ε, δ) on this curve.",
-                lambda axes: plots.draw_profile(axes, claim),
-                frozenset({"ε", "δ", plots.label_claim(claim)}),
+                lambda axes: figures.draw_profile(axes, claim),
+                frozenset({"ε", "δ", figures.label_claim(claim)}),
                 f"A curve of δ, which falls from {claim.profile[0].delta:g} at ε = {claim.profile[0].epsilon:g} to "
                 f"{claim.profile[-1].delta:g} at ε = {claim.profile[-1].epsilon:g}.",
             )
@@ -240,7 +240,7 @@ def _history_figure(predicate: Predicate, history: Sequence[Mapping[str, float]]
         "accuracy",
         f"{name[:1].upper()}{name[1:]} on records that are declared public."
         + ("" if baseline is None else " The dashed line is the score without a model."),
-        lambda axes: plots.draw_scores(axes, history, key, baseline, nouns),
+        lambda axes: figures.draw_scores(axes, history, key, baseline, nouns),
         frozenset({nouns, name}),
         f"A curve of {name} over {nouns}; its points are in metrics.json."
         + ("" if baseline is None else f" Without a model it is {scores.format_score(key, baseline)}."),

@@ -11,8 +11,8 @@ from typing import Any
 
 from dprecipe.contract.facts import Access
 from dprecipe.contract.plan import Plan, digest_of
+from dprecipe.data.paid.bounds import find_misfit
 from dprecipe.data.paid.constants import StageConstants, dump_constants, parse_constants
-from dprecipe.data.paid.fit import find_misfit
 from dprecipe.faults import InternalFault
 from dprecipe.page import escape_html, render_number, render_section, render_table
 from dprecipe.release.no_model import has_no_model

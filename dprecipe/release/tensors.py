@@ -49,15 +49,15 @@ def find_contradictions(stated: Predicate, plan: Plan) -> list[str]:
         for index, tensor in enumerate(tensors)
         if tensor.made_by not in possible
     ][:5]
-    if provenance.model == "python" and plan.runtime.python_tensors == "refuse" and "python" in _origins(stated):
+    if (
+        provenance.model == "python"
+        and plan.runtime.python_tensors == "refuse"
+        and any(tensor.made_by == "python" for tensor in stated.tensors)
+    ):
         result.append("tensors: some come from a Python module, which the recipe refuses (runtime.python_tensors)")
     if provenance.model == "recipe":
         result += _compare_with_recipe(stated, plan)
     return result
-
-
-def _origins(stated: Predicate) -> set[str]:
-    return {tensor.made_by for tensor in stated.tensors}
 
 
 def _compare_with_recipe(stated: Predicate, plan: Plan) -> list[str]:

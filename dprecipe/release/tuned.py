@@ -9,7 +9,7 @@ from dprecipe.contract.facts import Access
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
 from dprecipe.language.tuning import Value
-from dprecipe.planning.tuning_words import describe_candidates, describe_runs, describe_score
+from dprecipe.planning.candidates import describe_candidates, describe_runs, describe_score
 from dprecipe.release import no_model, schema
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,19 +21,17 @@ from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy import ledger as ledgers
 from dprecipe.privacy.rounding import write_number
 from dprecipe.release import (
-    audit_check,
-    audit_report,
+    audit,
     certificate,
     charged_account,
     companions,
     endings,
-    limits,
     meaning,
     no_model,
     rebuild,
     recompute,
     scores,
-    versions,
+    untrusted,
 )
 from dprecipe.release.folder import CERTIFICATE, CERTIFICATE_FILES, ENVELOPE, compare_files, list_released_files
 from dprecipe.release.rebuild import Rebuilt
@@ -117,14 +114,14 @@ class _Case:
 def verify(
     path: Path,
     public_key: Path | None = None,
-    max_seconds: float | None = limits.MAX_SECONDS,
-    max_memory: int | None = limits.MAX_MEMORY,
+    max_seconds: float | None = untrusted.MAX_SECONDS,
+    max_memory: int | None = untrusted.MAX_MEMORY,
 ) -> Verified:
     """Checks a certificate file, an envelope, or a `release/` folder.
 
     With `public_key` (PEM, Ed25519) there must be an envelope with a valid signature by that key. Verification may take
     at most `max_seconds` of processor time and `max_memory` bytes (None: no bound), where the system can enforce that:
-    see `limits.bound_resources`.
+    see `untrusted.bound_resources`.
 
     Raises:
         CertificateInvalid: naming each thing that does not hold, or what was not recomputed within those bounds.
@@ -132,19 +129,19 @@ def verify(
     """
     key = None if public_key is None else load_public_key(public_key)
     case = _Case(path, path.name, [], [], [], list(STAGES))
-    with limits.refusing_beyond(max_seconds, max_memory, partial(_refuse_beyond, case)):
+
+    def refuse(message: str) -> CertificateInvalid:
+        return CertificateInvalid([f"{message} (not recomputed: {', '.join(case.remaining)})"])
+
+    with untrusted.refusing_beyond(max_seconds, max_memory, refuse):
         return _verify_case(path, key, case)
-
-
-def _refuse_beyond(case: _Case, message: str) -> CertificateInvalid:
-    return CertificateInvalid([f"{message} (not recomputed: {', '.join(case.remaining)})"])
 
 
 def _verify_case(path: Path, key: Ed25519PublicKey | None, case: _Case) -> Verified:
     try:
         content = _read_certificate(path, key, case)
         parsed = parse_object(content, case.name)
-        if (reason := versions.explain_unknown_version(parsed)) is not None:
+        if (reason := certificate.explain_unknown_version(parsed)) is not None:
             raise ContentError(reason)
         stated = validate_document(Statement, parsed, case.name)
     except ContentError as error:
@@ -266,14 +263,14 @@ def _record_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
         f"all {len(stated.checks)} checks passed and the randomness was not fixed, as the certificate says",
     ]
     if stated.audit is None:
-        case.notes.append(f"{audit_report.NOT_AUDITED[:1].lower()}{audit_report.NOT_AUDITED[1:]}")
+        case.notes.append(f"{audit.NOT_AUDITED[:1].lower()}{audit.NOT_AUDITED[1:]}")
     else:
         case.checked.append(
             f"its audit: the p-values of {len(stated.audit.tests):,} tests, its lower bounds "
             f"({len(stated.audit.bounds):,}) and what they could see were computed again from its counts; none accuses "
             "the program"
         )
-        case.notes.append(audit_check.describe_note(stated.audit))
+        case.notes.append(audit.describe_note(stated.audit))
     if stated.account is not None:
         case.checked.append(
             "what its account counts for it covers its events, and is within the account's cap with all that the "

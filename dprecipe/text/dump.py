@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dprecipe.faults import UsageFault
-from dprecipe.text.scalars import NotFiniteError, resolve_scalar
-from dprecipe.text.tree import Path
+from dprecipe.screen import make_printable
+from dprecipe.text.tree import NotFiniteError, Path, resolve_scalar
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
 # Words that YAML 1.1 readers take for something else than text.
@@ -49,7 +49,8 @@ def _entry(head: str, value: Any, path: Path, indent: str, lines: list[str], com
         lines.append(head)
         _items(value, path, indent, lines, comment)
     else:
-        lines.append(_commented(f"{head} {_flow(value)}", comment(path)))
+        note = comment(path)
+        lines.append(f"{head} {_flow(value)}" + (f"  # {note}" if note else ""))
 
 
 def _items(values: Sequence[Any], path: Path, indent: str, lines: list[str], comment: Comment) -> None:
@@ -90,17 +91,7 @@ def _text(value: str) -> str:
                 return value
         except NotFiniteError:
             pass
-    quoted = json.dumps(value, ensure_ascii=False)
-    return "".join(c if c.isprintable() else _escape(c) for c in quoted)
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
-
-
-def _commented(line: str, comment: str) -> str:
-    return f"{line}  # {comment}" if comment else line
+    return make_printable(json.dumps(value, ensure_ascii=False))
 
 
 def _is_list(value: Any) -> bool:

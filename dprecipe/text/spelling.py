@@ -19,9 +19,10 @@ No numpy: what reads a recipe asks this module.
 
 from __future__ import annotations
 
+import difflib
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 MAX_EXPONENT = 400
@@ -85,3 +86,21 @@ def _plain_character(character: str) -> str:
     if "\uff01" <= character <= "\uff5e":
         return chr(ord(character) - 0xFEE0)
     return "-" if character in _DASHES else character
+
+
+CLOSE = 0.7
+
+
+def nearest_word(word: str, known: Iterable[str], cutoff: float = CLOSE) -> str | None:
+    """Returns the known word nearest to a misspelt one; None if none is near."""
+    names = {loosen_word(name): name for name in known}
+    written = loosen_word(word)
+    if written in names:
+        return names[written]
+    matches = difflib.get_close_matches(written, names, n=1, cutoff=cutoff)
+    return names[matches[0]] if matches else None
+
+
+def loosen_word(word: str) -> str:
+    """Returns a word in lower case, with underscores: how names are compared."""
+    return word.lower().replace("-", "_").replace(" ", "_")

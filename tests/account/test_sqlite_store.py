@@ -23,7 +23,7 @@ from dprecipe.account.sqlite_store import SqliteStore
 from dprecipe.faults import UsageFault
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian
-from dprecipe.release.limits import Exceeded, bound_resources
+from dprecipe.release.untrusted import Exceeded, bound_resources
 
 CHARGES = (Charge(Gaussian(20.0), 4),)
 DATA = b"the data's digest".ljust(32)

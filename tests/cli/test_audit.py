@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from dprecipe.cli.audit import _make_document, audit
+from dprecipe.cli.schema import SCHEMAS
 from dprecipe.faults import RecipeError, UsageFault
 from dprecipe.planning.audit import describe_audit
 from dprecipe.planning.make import plan
 from dprecipe.privacy.audit.results import Equality
 from dprecipe.recipe.read import read
-from dprecipe.schemas import SCHEMAS
 from dprecipe.training.audit.request import AuditEvidence, AuditFinding
 from dprecipe.training.audit.run import ClaimRefuted, judge, require_sound
 from tests.schemas import validator_of

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dprecipe.cli import data_check as module
-from dprecipe.cli.data_report import draw_bars
+from dprecipe.cli.data_check import draw_bars
 from dprecipe.cli.main import app
 
 RECIPE = """\

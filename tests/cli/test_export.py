@@ -1,5 +1,5 @@
 """`dprecipe export`: what it writes, and what it refuses. The formats themselves: tests/models/test_onnx.py and
-tests/release/test_hub_folder.py."""
+tests/release/test_distribution.py."""
 
 from __future__ import annotations
 

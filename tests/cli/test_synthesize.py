@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 from dprecipe.cli.main import app  # noqa: E402
-from dprecipe.cli.record_files import list_texts, open_records  # noqa: E402
+from dprecipe.cli.synthesize import list_texts, open_records  # noqa: E402
 from dprecipe.data.columns import Columns  # noqa: E402
 from dprecipe.models.language_model import LanguageModel, WrittenText  # noqa: E402
 from dprecipe.release.untrusted import sha256_of  # noqa: E402

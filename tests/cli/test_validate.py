@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from dprecipe.cli import render
 from dprecipe.cli.main import app
-from dprecipe.cli.sarif import as_sarif
-from dprecipe.cli.validate import validate
+from dprecipe.cli.schema import SCHEMAS
+from dprecipe.cli.validate import find_siblings, validate
 from dprecipe.faults import Finding, Place, Severity, UsageFault
 from dprecipe.planning import rules
+from dprecipe.recipe.read import read
 from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.starters import make_starter
-from dprecipe.schemas import SCHEMAS
 from tests.schemas import validator_of
 from tests.text.reading import show
 
@@ -196,7 +196,7 @@ def test_github_annotations_are_escaped_and_errors_come_first() -> None:
 
 
 def test_sarif_has_rules_places_and_uris() -> None:
-    (run,) = json.loads(as_sarif(FINDINGS))["runs"]
+    (run,) = json.loads(render.as_sarif(FINDINGS))["runs"]
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["P103", "R101"]
     for result, finding in zip(run["results"], FINDINGS, strict=True):
         assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == finding.code
@@ -205,7 +205,7 @@ def test_sarif_has_rules_places_and_uris() -> None:
     location = run["results"][0]["locations"][0]["physicalLocation"]
     assert location["artifactLocation"]["uri"] == "a%2Cb%3Ac%25.yaml"
     assert location["region"] == {"startLine": 3, "startColumn": 4, "endColumn": 9}
-    assert json.loads(as_sarif(()))["runs"][0]["results"] == []
+    assert json.loads(render.as_sarif(()))["runs"][0]["results"] == []
 
 
 def test_the_caret_stands_under_tabs_and_long_lines() -> None:
@@ -248,3 +248,37 @@ def test_overrides_are_checked_as_in_a_plan(tmp_path: Path, capsys: pytest.Captu
     assert "--set #1:1:" in run.output
     assert "budget.epsilon" in run.output
     assert CliRunner().invoke(app, ["validate", str(recipe), "--set", "budget.epsilon=1.5"]).exit_code == 0
+
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+
+def paths_of(*overrides: str) -> list[str]:
+    base = RECIPES / "quickstart.yaml"
+    return [finding.path for finding in find_siblings([read(base), *(read(base, (each,)) for each in overrides)])]
+
+
+def test_other_values_of_the_same_keys_are_told() -> None:
+    assert paths_of("training.optimizer.lr=1.0") == ["training.optimizer.lr"]
+    assert paths_of("training.steps=80", "mechanism.clip.norm=0.4") == ["training.steps", "mechanism.clip.norm"]
+
+
+def test_other_data_budgets_models_and_the_same_recipe_again_are_not() -> None:
+    assert paths_of("name=other", "runtime.device=cpu", "release.report=false") == []
+    assert paths_of("budget.epsilon=2.0", "data.size=1437", "model={kind: logistic_regression}") == []
+    assert paths_of("model.hidden=[48, 48]", "training.average=null") == []
+
+
+def test_a_recipe_with_tuning_has_said_what_it_tries() -> None:
+    both = [read(RECIPES / "quickstart.yaml"), read(RECIPES / "tuned-digits.yaml")]
+    assert list(find_siblings(both)) == []
+
+
+def test_validate_warns_of_the_files_that_it_is_given(tmp_path: Path, capsys: object) -> None:
+    text = (RECIPES / "quickstart.yaml").read_text("utf-8")
+    (tmp_path / "a.yaml").write_text(text, "utf-8")
+    (tmp_path / "b.yaml").write_text(text.replace("lr: 2.2", "lr: 1.1"), "utf-8")
+    assert validate([tmp_path]) == 0
+    out = capsys.readouterr().out  # type: ignore[attr-defined]
+    assert "warning[P188] training.optimizer.lr" in out
+    assert "a.yaml" in out

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dprecipe.contract.drawing import BOTTOM, LEFT, RIGHT, TOP, Axes, AxisScale
-from dprecipe.release import figures, plots
+from dprecipe.release import figures
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ STRANGE: dict[str, list[tuple[float, float]]] = {
 @pytest.mark.parametrize("name", STRANGE)
 @pytest.mark.parametrize("log_y", [False, True])
 def test_whatever_is_drawn_is_a_figure_of_a_report(name: str, log_y: bool) -> None:
-    svg = plots.render_svg("curve", curve(STRANGE[name], log_y=log_y))
+    svg = figures.render_svg("curve", curve(STRANGE[name], log_y=log_y))
     assert figures.find_flaw(svg, "curve", frozenset({"steps", "δ", "a curve"})) is None
     assert len(svg) < 30_000
     for path in re.findall('d="([^"]*)"', svg):
@@ -85,7 +85,7 @@ def test_what_is_drawn_is_where_the_numbers_say() -> None:
         axes.write_corner("corner")
         axes.set("x", "y", (0, 20), (0, 4))
 
-    root = ElementTree.fromstring(plots.render_svg("places", draw))
+    root = ElementTree.fromstring(figures.render_svg("places", draw))
     drawn = [path.get("d") for path in root if path.get("stroke", "#e3e8ee") != "#e3e8ee" or path.get("fill") != "none"]
     height, width = BOTTOM - TOP, RIGHT - LEFT
     middle, up = LEFT + width / 2, BOTTOM - height / 4
@@ -107,6 +107,6 @@ def test_words_are_words_and_no_markup() -> None:
         axes.add_legend()
         axes.set(words, "y")
 
-    root = ElementTree.fromstring(plots.render_svg("words", draw))
+    root = ElementTree.fromstring(figures.render_svg("words", draw))
     assert [text.text for text in root].count(words) == 3
     assert {element.tag for element in root} == {"path", "text"}

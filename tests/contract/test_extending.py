@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dprecipe.data.sources.base import READERS
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream
@@ -45,9 +46,9 @@ def test_every_source_can_be_public_too() -> None:
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_source_has_a_reader_tests_and_an_example(source: str) -> None:
-    readers = {path.stem for path in (ROOT / "dprecipe" / "data" / "sources").glob("*.py")}
-    (reader,) = {source, f"{source}_table"} & readers
-    assert (ROOT / "tests" / "data" / "sources" / f"test_{reader}.py").is_file()
+    assert READERS[source] == f"dprecipe.data.sources.read_{source}"
+    assert (ROOT / "dprecipe" / "data" / "sources" / f"read_{source}.py").is_file()
+    assert (ROOT / "tests" / "data" / "sources" / f"test_{source}.py").is_file()
     assert re.search(rf"`{source}`|source: {source}\b", read_text("docs/reference/data.md"))
 
 

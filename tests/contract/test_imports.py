@@ -21,7 +21,6 @@ ORDER = (
         "progress",
         "durable",
         "libraries",
-        "library_warnings",
         "timeline",
         "__version__",
     ),
@@ -41,13 +40,13 @@ ORDER = (
     ("policy", "comparison"),
     ("nonprivate",),
     ("training",),
-    ("api", "cli", "schemas", "__init__", "__main__"),
+    ("api", "cli", "__init__", "__main__"),
     ("mechanisms",),
 )
 """A line imports from its own and from those above it. Mechanisms are on the last line: they are reached by module name
 alone (`contract.table`, `Mechanism.import_runner`, `Mechanism.commands`)."""
 
-CORE = ("privacy", "recipe", "planning", "training", "release", "cli", "api.py", "schemas.py")
+CORE = ("privacy", "recipe", "planning", "training", "release", "cli", "api.py")
 NAMED = re.compile(r"(?i)(?<![a-z])(?:dpsgd|encoded|pate|pnsgd)(?![a-z])|(?-i:Dpsgd|Encoded|Pate|Pnsgd)(?=[A-Z])")
 
 

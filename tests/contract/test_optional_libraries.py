@@ -30,9 +30,10 @@ OF_A_NOTEBOOK = {("dprecipe.notebook", "IPython")}
 BY_NAME = ("import_module", "__import__", "importlib.import_module")
 COMPUTED = {
     "dprecipe": "the public names, whose modules are light",
-    "dprecipe.cli.lazy": "the module of the command that is called: those of this package, and of mechanisms",
+    "dprecipe.cli.main": "the module of the command that is called: those of this package, and of mechanisms",
     "dprecipe.contract.mechanism": "the light parts of a mechanism; its program behind `importing_libraries`",
     "dprecipe.contract.table": "the mechanisms, whose modules are light",
+    "dprecipe.data.sources.base": "the readers, behind `importing_libraries`",
     "dprecipe.models.zoo.hub": "behind `importing_libraries`",
     "dprecipe.privacy.event_kinds": "the table of mechanisms",
 }

@@ -10,10 +10,10 @@ from typing import Any
 import jsonschema
 import pytest
 
+from dprecipe.cli.schema import plan_schema
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import MECHANISMS
 from dprecipe.planning.make import plan
-from dprecipe.planning.schema import plan_schema
 from dprecipe.recipe.read import read
 
 RECIPES = Path(__file__).parents[2] / "recipes"

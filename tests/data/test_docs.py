@@ -10,7 +10,7 @@ import pytest
 
 from dprecipe.data.checks import check_data
 from dprecipe.data.schema import Data
-from dprecipe.recipe.inherit import inherit_records
+from dprecipe.recipe.read import inherit_records
 from dprecipe.text.load import parse
 from dprecipe.text.tree import Mapping, to_plain
 
@@ -33,7 +33,7 @@ def test_examples_are_sound(text: str) -> None:
 
 
 def test_every_code_has_a_page() -> None:
-    sources = ("dprecipe/data/checks.py", "dprecipe/models/checks.py", "dprecipe/models/private.py")
+    sources = ("dprecipe/data/checks.py", "dprecipe/models/checks.py", "dprecipe/models/modules/inspection.py")
     codes = {
         code for file in sources for code in re.findall(r'"([RP]\d{3})"', (ROOT / file).read_text(encoding="utf-8"))
     }

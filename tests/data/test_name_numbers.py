@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dprecipe.data.name_numbers import NameNumbers, TooManyNames
+from dprecipe.data.collector import NameNumbers, TooManyNames
 
 UNITS = st.lists(st.sampled_from("abcdef"), max_size=40)
 LONG = "a name of sixteen bytes and more"

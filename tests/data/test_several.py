@@ -18,7 +18,7 @@ from dprecipe.data.profile import profile_source
 from dprecipe.data.python_records import check_records
 from dprecipe.data.records import Records
 from dprecipe.data.several import are_answers, encode_several, pack_answers, unpack_answers
-from dprecipe.data.sources.base import Label
+from dprecipe.data.sources.labels import Label
 from dprecipe.data.targets import MAX_NAMES, SeveralTarget, name_classes
 from dprecipe.faults import DataFault
 

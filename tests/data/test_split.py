@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from dprecipe.data.load import read
 from dprecipe.data.records import Records
 from dprecipe.data.schema import Data, Split
-from dprecipe.data.split import describe_split, find_held_out, is_held_out
+from dprecipe.data.split import describe_split, find_held_out
 from dprecipe.faults import DataFault
 
 Row = tuple[str, float, int]
@@ -28,6 +28,10 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 COLUMNS = {"x": {"kind": "numeric", "min": 0, "max": 1000}}
 UNIT = {"column": "who", "max_records": 3}
 Block = Callable[..., Data]
+
+
+def is_held_out(name: str, split: Split) -> bool:
+    return find_held_out([name], split)[0]
 
 
 def make_rows(units: int, seed: int = 0) -> list[Row]:

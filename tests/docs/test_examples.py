@@ -16,7 +16,7 @@ import yaml
 
 from dprecipe.cli.main import app
 from dprecipe.faults import Finding
-from dprecipe.nonprivate import rules as nonprivate
+from dprecipe.nonprivate.plan import check as check_public
 from dprecipe.planning import rules
 from dprecipe.recipe.read import LoadedPublic, read_any
 
@@ -60,7 +60,7 @@ def list_recipes(path: Path) -> list[str]:
 def check_recipe(text: str) -> list[Finding]:
     loaded = read_any("example.yaml", open_text={"example.yaml": text}.__getitem__)
     if isinstance(loaded, LoadedPublic):
-        return nonprivate.check(loaded.recipe)
+        return check_public(loaded.recipe)
     return rules.check(loaded.recipe)
 
 

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.models.schema import WideResNet
-from dprecipe.models.zoo.cnn import PRESETS
+from dprecipe.models.zoo.cnn import PRESETS, build_wide_resnet
 from dprecipe.models.zoo.layers import StandardisedConv2d
-from dprecipe.models.zoo.wide_resnet import build_wide_resnet
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.training.engine import compilers

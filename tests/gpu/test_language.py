@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import dprecipe
 from dprecipe.models.decoder_config import check_decoder_config
-from dprecipe.models.load_language import load_language_model
+from dprecipe.models.language_model import load_language_model
 from dprecipe.models.lora import add_adapters
 from dprecipe.models.schema import Lora
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel, causal_model

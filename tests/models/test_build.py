@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from dprecipe.models.build import build  # noqa: E402
-from dprecipe.models.geometry import CNN_WINDOWS, length_after, smallest_size  # noqa: E402
+from dprecipe.models.layout import CNN_WINDOWS, length_after, smallest_size  # noqa: E402
 from dprecipe.models.schema import (  # noqa: E402
     Cnn,
     LogisticRegression,

@@ -14,7 +14,7 @@ from torch import Tensor, nn  # noqa: E402
 from dprecipe.faults import DataFault  # noqa: E402
 from dprecipe.models.decoder_config import check_decoder_config, library_config  # noqa: E402
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel, causal_model  # noqa: E402
-from dprecipe.models.zoo.next_tokens import NextTokens  # noqa: E402
+from dprecipe.models.zoo.layers import NextTokens  # noqa: E402
 from dprecipe.training.engine.bookkeeping import add_clipped  # noqa: E402
 from dprecipe.training.engine.clipping import Clipping  # noqa: E402
 from dprecipe.training.engine.single import per_record_gradients  # noqa: E402
@@ -163,7 +163,7 @@ def test_edge_cases_of_records() -> None:
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_log_likelihoods_in_pieces_are_those_of_all_logits(frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dprecipe.models.zoo.next_tokens.LOGITS", 3 * 7)
+    monkeypatch.setattr("dprecipe.models.zoo.layers.LOGITS", 3 * 7)
     torch.manual_seed(0)
     hidden = torch.randn(3, 5, 4, requires_grad=True)
     head = NextTokens(nn.Parameter(torch.randn(7, 4), requires_grad=not frozen))

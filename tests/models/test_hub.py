@@ -22,7 +22,7 @@ from dprecipe.models.checks import check_data  # noqa: E402
 from dprecipe.models.hub_config import check_config  # noqa: E402
 from dprecipe.models.initial import head_of, start_from  # noqa: E402
 from dprecipe.models.lora import LowRankLayer, merge_adapters  # noqa: E402
-from dprecipe.models.private import inspect_module  # noqa: E402
+from dprecipe.models.modules.inspection import inspect_module  # noqa: E402
 from dprecipe.models.schema import HubModel, Lora, Model, Timm, Transformers  # noqa: E402
 from dprecipe.models.zoo import hub  # noqa: E402
 from dprecipe.training.engine.bookkeeping import describe_plan  # noqa: E402

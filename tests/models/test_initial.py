@@ -16,10 +16,13 @@ from safetensors.torch import save_file  # noqa: E402
 from dprecipe.faults import DataFault  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.initial import head_of, start_from  # noqa: E402
-from dprecipe.models.layout import layer_sizes, trained_parameters  # noqa: E402
+from dprecipe.models.layout import (  # noqa: E402
+    layer_sizes,
+    select_tensors,
+    trained_parameters,
+)
 from dprecipe.models.lora import LowRankLayer, add_adapters, merge_adapters  # noqa: E402
 from dprecipe.models.schema import Cnn, Lora, Mlp, Model, TrainedLayers, Transformer, WideResNet  # noqa: E402
-from dprecipe.models.trained import select_tensors  # noqa: E402
 
 MLP = Mlp(kind="mlp", hidden=(6, 5))
 TEXT = Transformer(kind="transformer", width=8, heads=2, vocabulary=11)

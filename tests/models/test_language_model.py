@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 from dprecipe.faults import DataFault, UsageFault  # noqa: E402
 from dprecipe.models.file import ModelFile  # noqa: E402
+from dprecipe.models.language_model import find_device, load_language_model  # noqa: E402
 from dprecipe.models.library_files import METADATA  # noqa: E402
 from dprecipe.models.load import load  # noqa: E402
-from dprecipe.models.load_language import find_device, load_language_model  # noqa: E402
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel  # noqa: E402
 from tests.languages import LETTERS, tokens_of, write_release  # noqa: E402
 
@@ -131,7 +131,7 @@ def test_another_base_and_a_base_too_many_or_few_are_refused(tmp_path: Path, mon
     file = tmp_path / "base" / "model.safetensors"
     save_file({name: tensor + 1 for name, tensor in load_file(file).items()}, file, METADATA)
     with monkeypatch.context() as patch:
-        patch.setattr("dprecipe.models.load_language._build", lambda file: pytest.fail("built for another base"))
+        patch.setattr("dprecipe.models.language_model._build", lambda file: pytest.fail("built for another base"))
         with pytest.raises(DataFault, match="the adapters belong to sha256:"):
             load_language_model(tmp_path / "release", tmp_path / "base")
     with pytest.raises(UsageFault, match="adapters alone"):
@@ -170,14 +170,14 @@ def test_adapters_of_another_rank_are_refused_before_a_network_is_built(
 
 def _forbid_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks may be built on the meta device alone."""
-    from dprecipe.models import load_language
+    from dprecipe.models import language_model
 
     def build_draft(file: ModelFile, device: str = "cpu") -> CausalLanguageModel:
         assert device == "meta", "built in memory"
         return built(file, device)
 
-    built = load_language._build
-    monkeypatch.setattr(load_language, "_build", build_draft)
+    built = language_model._build
+    monkeypatch.setattr(language_model, "_build", build_draft)
 
 
 def test_what_a_text_starts_from(tmp_path: Path) -> None:

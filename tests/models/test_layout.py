@@ -1,10 +1,20 @@
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import pytest
 
 from dprecipe.models.build import build
 from dprecipe.models.initial import head_of
-from dprecipe.models.layout import TREES, layer_shapes, layer_sizes, trained_parameters
+from dprecipe.models.layout import (
+    TREES,
+    find_unknown_layers,
+    layer_shapes,
+    layer_sizes,
+    select_tensors,
+    trained_parameters,
+)
 from dprecipe.models.lora import add_adapters, merge_adapters
 from dprecipe.models.schema import (
     CausalLm,
@@ -21,6 +31,7 @@ from dprecipe.models.schema import (
     Pretrained,
     RandomForest,
     SoftmaxRegression,
+    TrainedLayers,
     Transformer,
     WideResNet,
 )
@@ -100,3 +111,78 @@ def test_the_sizes_of_a_decoder_are_unknown_until_it_is_built() -> None:
     decoder = CausalLm(kind="causal_lm", init="decoder")
     assert layer_shapes(decoder, (2, 8), 7, 16) is None
     assert layer_sizes(decoder, (2, 8), 7, 16) == ()
+
+
+NETWORK = [
+    "tokens.weight",
+    *(
+        f"layers.{block}.{layer}.{kind}"
+        for block in (0, 1, 10)
+        for layer in ("norm", "up")
+        for kind in ("weight", "bias")
+    ),
+    "head.weight",
+    "head.bias",
+]
+
+
+def spec(**written: Any) -> TrainedLayers:
+    return TrainedLayers.model_validate(written)
+
+
+def layers(trained: frozenset[str]) -> set[str]:
+    return {name.rpartition(".")[0] for name in trained}
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ({"from": "head"}, {"head"}),
+        ({"from": "layers.10"}, {"layers.10.norm", "layers.10.up", "head"}),
+        ({"from": "layers.1.up"}, {"layers.1.up", "layers.10.norm", "layers.10.up", "head"}),
+        ({"from": "tokens"}, {name.rpartition(".")[0] for name in NETWORK}),
+        ({"only": ("layers.1",)}, {"layers.1.norm", "layers.1.up"}),
+        ({"only": ("layers.*.norm", "head")}, {"layers.0.norm", "layers.1.norm", "layers.10.norm", "head"}),
+        ({"only": ("layers.1?",)}, {"layers.10.norm", "layers.10.up"}),
+        ({"only": ("*",)}, {name.rpartition(".")[0] for name in NETWORK}),
+    ],
+)
+def test_names_select_whole_layers(written: dict[str, Any], expected: set[str]) -> None:
+    trained = select_tensors(spec(**written), NETWORK)
+    assert layers(trained) == expected
+    assert trained == {name for name in NETWORK if name.rpartition(".")[0] in expected}
+    assert list(find_unknown_layers(spec(**written), NETWORK)) == []
+
+
+def test_layers_of_a_sequence_are_numbers() -> None:
+    network = ["1.weight", "1.bias", "3.weight", "3.bias", "13.weight"]
+    assert layers(select_tensors(spec(**{"from": 3}), network)) == {"3", "13"}
+    assert layers(select_tensors(spec(only=(3, "1")), network)) == {"1", "3"}
+
+
+@pytest.mark.parametrize(
+    ("written", "path", "remedy"),
+    [
+        ({"from": "heads"}, "model.train.from", "write head"),
+        ({"from": "layer.1"}, "model.train.from", "write layers.1"),
+        ({"from": "layers.*"}, "model.train.from", "write layers.1"),  # `from` names one place
+        ({"from": 7}, "model.train.from", "such as head"),
+        ({"from": "head.weight"}, "model.train.from", "write head"),
+        ({"only": ("head", "token")}, "model.train.only.1", "write tokens"),
+        ({"only": ("layers.2*",)}, "model.train.only.0", "write layers.1"),
+    ],
+)
+def test_a_name_that_fits_nothing_is_told_with_the_nearest_and_the_list(
+    written: dict[str, Any], path: str, remedy: str
+) -> None:
+    (finding,) = find_unknown_layers(spec(**written), NETWORK)
+    assert (finding.code, finding.path) == ("R285", path)
+    assert remedy in finding.remedy
+    assert "tokens, layers.0.norm, layers.0.up" in finding.message
+    if "from" in written:
+        assert select_tensors(spec(**written), NETWORK) == frozenset()
+
+
+def test_a_large_network_is_not_listed_whole() -> None:
+    (finding,) = find_unknown_layers(spec(**{"from": "x"}), [f"{number}.weight" for number in range(500)])
+    assert finding.message.endswith("59 and 440 more")

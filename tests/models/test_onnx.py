@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from dprecipe import libraries  # noqa: E402
-from dprecipe.data.sources.base import Count  # noqa: E402
+from dprecipe.data.sources.labels import Count  # noqa: E402
 from dprecipe.faults import DataFault, UsageFault  # noqa: E402
 from dprecipe.models import onnx as exporting  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402

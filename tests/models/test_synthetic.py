@@ -12,8 +12,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 from dprecipe.faults import RunFailed, UsageFault  # noqa: E402
-from dprecipe.models.language_model import LanguageModel, WrittenText  # noqa: E402
-from dprecipe.models.load_language import load_language_model  # noqa: E402
+from dprecipe.models.language_model import (  # noqa: E402
+    LanguageModel,
+    WrittenText,
+    load_language_model,
+)
 from dprecipe.models.synthetic import TRIED, UNFINISHED, RecordWriter  # noqa: E402
 from tests.languages import SPAM, write_release  # noqa: E402
 

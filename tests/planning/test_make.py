@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from dprecipe.cli.schema import plan_schema
 from dprecipe.faults import PlanRefused, RecipeError
 from dprecipe.planning.make import plan
-from dprecipe.planning.schema import plan_schema
 from dprecipe.recipe.read import read, read_text
 from tests.schemas import validator_of
 

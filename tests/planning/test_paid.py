@@ -14,12 +14,12 @@ from dp_accounting.pld import PLDAccountant, privacy_loss_distribution
 from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
 
 from dprecipe.cli.plan import spending_lines
+from dprecipe.cli.schema import plan_schema
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.stages import list_paid_steps
 from dprecipe.faults import PlanRefused
 from dprecipe.planning import rules
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.schema import plan_schema
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import run_lengths
 from dprecipe.recipe.read import read_text

@@ -545,7 +545,7 @@ def test_every_golden_finding_has_a_remedy_that_was_followed() -> None:
         "mechanisms/encoded/account",
         "mechanisms/pate/account",
         "mechanisms/pate/rules",
-        "noisy_sum/phased",
+        "noisy_sum/solve",
         "mechanisms/pnsgd/account",
         "mechanisms/pnsgd/rules",
         "planning/learning",

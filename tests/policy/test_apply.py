@@ -14,13 +14,12 @@ from typer.testing import CliRunner
 
 import dprecipe
 from dprecipe.cli.main import app
-from dprecipe.cli.sarif import as_sarif
+from dprecipe.cli.render import as_sarif
 from dprecipe.faults import CertificateInvalid, Finding, PlanRefused, RecipeError
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.policy.apply import enforce_on_plan, enforce_on_run
+from dprecipe.policy.apply import enforce_on_plan, enforce_on_run, hold_certificate
 from dprecipe.policy.find import POLICY_FILE
 from dprecipe.policy.read import read_policy
-from dprecipe.policy.verified import hold_certificate
 from dprecipe.recipe.read import read
 from dprecipe.release.sign import key_id
 from dprecipe.release.verify import Verified, verify

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
 
 from dprecipe.faults import RecipeError
-from dprecipe.policy.find import POLICY_FILE, find_policies
-from dprecipe.policy.read import load_policies, read_policy, read_policy_text
+from dprecipe.policy.find import POLICY_FILE, find_policies, is_policy_file
+from dprecipe.policy.read import PolicyRule, load_policies, read_policy, read_policy_text
 
 GOOD = "policy: dprecipe/v1\nname: hospital\nrules:\n  - {name: all, max_epsilon: 3.0}\n"
 
@@ -86,3 +87,40 @@ def test_a_policy_that_cannot_be_read_allows_nothing(tmp_path: Path) -> None:
     (tmp_path / POLICY_FILE).symlink_to(tmp_path / "gone")
     with pytest.raises(RecipeError, match="no such file"):
         load_policies(tmp_path / "a.yaml")
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_examples_are_right() -> None:
+    page = (DOCS / "how-to" / "policy.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```yaml\n(policy:.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    policy = read_policy_text(example).policy
+    assert len(policy.rules) == 3
+    table = page[page.index("| key |") : page.index("Who accepts a warning")]
+    keys = {field.alias or name for name, field in PolicyRule.model_fields.items()} - {"name", "data", "except"}
+    assert {key for key in keys if f"`{key}" not in table} == set()
+
+
+def test_the_examples_of_the_findings_are_right() -> None:
+    pages = sorted((DOCS / "reference" / "findings").glob("Q*.md"))
+    assert len(pages) == 15
+    for page in pages:
+        (example,) = re.findall(r"^```yaml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        assert read_policy_text(f"policy: dprecipe/v1\nname: example\n{example}").policy.rules
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [(POLICY_FILE, True), ("a.policy.yaml", True), ("policy.yaml", False), ("a.yaml", False)]
+)
+def test_a_policy_is_known_by_its_name(name: str, expected: bool) -> None:
+    assert is_policy_file(Path("folder") / name) is expected
+
+
+def test_a_policy_that_is_named_counts_once_and_even_where_it_is_missing(tmp_path: Path) -> None:
+    recipe = tmp_path / "inner" / "a.yaml"
+    assert find_policies(recipe, tmp_path / "gone.policy.yaml")[-1] == tmp_path / "gone.policy.yaml"
+    (tmp_path / POLICY_FILE).touch()
+    found = find_policies(recipe, tmp_path / "inner" / ".." / POLICY_FILE)
+    assert found[0] == tmp_path / POLICY_FILE
+    assert len(found) == len(find_policies(recipe))

@@ -8,11 +8,19 @@ import math
 import numpy as np
 import pytest
 
-from dprecipe.priors.generate import GENERATORS, digest_images, draw_images, make_images
-from dprecipe.priors.leaves import LEAVES, radius_table
+from dprecipe.priors.generate import (
+    GENERATORS,
+    LEAVES,
+    amplitude_table,
+    below,
+    digest_images,
+    draw_images,
+    draw_numbers,
+    make_images,
+    radius_table,
+    sines,
+)
 from dprecipe.priors.schema import Prior, fits_generators
-from dprecipe.priors.spectrum import amplitude_table
-from dprecipe.priors.words import below, draw_numbers, sines
 
 ALL = [*GENERATORS, "mixed"]
 GOLDEN = {

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.faults import RecipeError
+from dprecipe.faults import CODES, RecipeError
 from dprecipe.recipe.read import read_text
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
-from dprecipe.text.codes import CODES
 from tests.text.reading import show
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.faults import RecipeError
+from dprecipe.faults import CODES, RecipeError
 from dprecipe.recipe.read import read
-from dprecipe.text.codes import CODES
 from tests.text.reading import show
 
 ROOT = Path(__file__).parents[2]
@@ -17,8 +16,8 @@ FOLDER = ROOT / "tests" / "golden" / "recipes"
 # A link of a chain is read through the first one; `elsewhere` says where the other codes are shown.
 CASES = sorted(path for path in FOLDER.glob("*.yaml") if not re.search(r"-chain-\d", path.name))
 ELSEWHERE = {
-    "Y101": "tests/text/test_files.py",
-    "Y102": "tests/text/test_files.py",
+    "Y101": "tests/text/test_load.py",
+    "Y102": "tests/text/test_load.py",
     "Y113": "tests/text/test_load.py",
     "Y130": "tests/golden/overrides.out",
     "Y131": "tests/golden/overrides.out",

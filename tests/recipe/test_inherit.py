@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from dprecipe.cli.schema import recipe_schema
 from dprecipe.faults import RecipeError
 from dprecipe.recipe.read import Loaded, read_text
-from dprecipe.schemas import recipe_schema
 from tests.schemas import validator_of
 
 RECIPE = """\

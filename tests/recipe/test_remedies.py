@@ -10,8 +10,7 @@ import pytest
 from dprecipe.faults import Finding, RecipeError
 from dprecipe.recipe.read import read, read_text
 from dprecipe.screen import make_printable
-from dprecipe.text.files import read_file
-from dprecipe.text.load import split_lines
+from dprecipe.text.load import read_file, split_lines
 
 from .follow import findings_of, follow, written
 

@@ -11,14 +11,13 @@ import pytest
 from pydantic_core import ErrorDetails, ValidationError
 from pydantic_core.core_schema import ErrorType
 
+from dprecipe.cli.schema import schema_text
 from dprecipe.contract.table import MECHANISMS
-from dprecipe.faults import RecipeError
+from dprecipe.faults import CODES, RecipeError
 from dprecipe.recipe.read import read_text
-from dprecipe.recipe.synonyms import Synonym, read_synonyms
+from dprecipe.recipe.unknown import Synonym, read_synonyms
 from dprecipe.recipe.vocabulary import REFUSED, has_place, list_every_key, list_keys
 from dprecipe.recipe.wording import word_error
-from dprecipe.schemas import schema_text
-from dprecipe.text.codes import CODES
 from tests.text.reading import load
 
 ROOT = Path(__file__).parents[1]

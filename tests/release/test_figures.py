@@ -10,7 +10,7 @@ import pytest
 
 from dprecipe.mechanisms.pate import certificate as pate
 from dprecipe.mechanisms.pnsgd import certificate as pnsgd
-from dprecipe.release import figures, plots
+from dprecipe.release import figures
 
 CLAIM = SimpleNamespace(
     epsilon=3.0,
@@ -28,15 +28,15 @@ ALLOWED = frozenset(
     }
 )
 DRAW: dict[str, Callable[[Any], None]] = {
-    "epsilon": lambda axes: plots.draw_spending(axes, [(0, 0.0), (10_000, 1.0), (2_000_000, 3.0)], 3.0),
+    "epsilon": lambda axes: figures.draw_spending(axes, [(0, 0.0), (10_000, 1.0), (2_000_000, 3.0)], 3.0),
     "answered": lambda axes: pate.draw_answered(axes, [(0, 0), (9, 7)]),
-    "profile": lambda axes: plots.draw_profile(axes, CLAIM),  # type: ignore[arg-type]
+    "profile": lambda axes: figures.draw_profile(axes, CLAIM),  # type: ignore[arg-type]
     "positions": lambda axes: pnsgd.draw_positions(axes, PLACES, 3.0),
     "bounds": lambda axes: pnsgd.draw_bounds(axes, CURVES, (3.0, 1e-5)),
-    "accuracy": lambda axes: plots.draw_scores(
+    "accuracy": lambda axes: figures.draw_scores(
         axes, [{"step": 1, "accuracy": 0.5}, {"step": 3, "accuracy": 0.6}], "accuracy", 0.3
     ),
-    "errors": lambda axes: plots.draw_scores(
+    "errors": lambda axes: figures.draw_scores(
         axes,
         [{"step": 1, "mean_absolute_error": 5.0}, {"step": 3, "mean_absolute_error": 4.0}],
         "mean_absolute_error",
@@ -47,12 +47,12 @@ DRAW: dict[str, Callable[[Any], None]] = {
 
 @pytest.fixture(scope="module")
 def figure() -> str:
-    return plots.render_svg("profile", DRAW["profile"])
+    return figures.render_svg("profile", DRAW["profile"])
 
 
 @pytest.mark.parametrize("name", DRAW)
 def test_every_figure_of_a_report_is_of_the_grammar(name: str) -> None:
-    svg = plots.render_svg(name, DRAW[name])
+    svg = figures.render_svg(name, DRAW[name])
     assert figures.find_flaw(svg, name, ALLOWED) is None
     assert "<!--" not in svg
     assert "style" not in svg

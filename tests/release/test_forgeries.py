@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 
 from dprecipe import __version__
 from dprecipe.contract.table import mechanism_of
-from dprecipe.release import report, versions
+from dprecipe.release import certificate, report
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.facts import ReleasedTensor
 from dprecipe.release.verify import verify
@@ -103,9 +103,10 @@ def test_an_extra_file_under_another_version_is_found(copy: Any, tampering: Any)
 
 
 def test_this_version_is_one_whose_rules_are_known() -> None:
-    assert __version__ in versions.KNOWN
+    assert __version__ in certificate.KNOWN_VERSIONS
     assert (
-        versions.explain_unknown_version({"predicate": {"provenance": {"versions": {"dprecipe": __version__}}}}) is None
+        certificate.explain_unknown_version({"predicate": {"provenance": {"versions": {"dprecipe": __version__}}}})
+        is None
     )
 
 

@@ -26,7 +26,7 @@ from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, charge_from_json, count_events
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.recipe.read import read_text
-from dprecipe.release import certificate, plots, rebuild
+from dprecipe.release import certificate, figures, rebuild
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.facts import CheckResult, SpentBudget
 from dprecipe.release.schema import Predicate
@@ -674,7 +674,7 @@ def test_curves_over_queries(confident: Plan, tmp_path: Path) -> None:
     points = count_answered(charges)
     assert points[0] == (0, 0)
     assert points[-1] == (ballot.queries_put, ballot.answered)
-    spent = plots.trace_spending(confident, charges)
+    spent = figures.trace_spending(confident, charges)
     queries, epsilons = zip(*spent, strict=True)
     assert list(queries) == sorted(queries)
     assert list(epsilons) == sorted(epsilons)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dprecipe.faults import CertificateInvalid
-from dprecipe.release import card, plots
+from dprecipe.release import card, figures
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.facts import PublicScore
 
@@ -97,13 +97,13 @@ def test_a_recipe_can_not_write_markup(page: Page, finished: Any) -> None:
 
 def test_plots_have_no_ids_that_could_clash(finished: Any) -> None:
     content = (finished.release / "report.html").read_text(encoding="utf-8")
-    plots = re.findall("<svg .*?</svg>", content, re.DOTALL)
-    assert len(plots) == 3
-    assert not [plot for plot in plots if " id=" in plot or "href=" in plot]
+    drawn = re.findall("<svg .*?</svg>", content, re.DOTALL)
+    assert len(drawn) == 3
+    assert not [plot for plot in drawn if " id=" in plot or "href=" in plot]
 
 
 def test_the_curve_of_what_was_spent_ends_at_the_claim(finished: Any) -> None:
-    points = plots.trace_spending(finished.plan, finished.ledger.charges)
+    points = figures.trace_spending(finished.plan, finished.ledger.charges)
     steps, epsilons = zip(*points, strict=True)
     assert list(epsilons) == sorted(epsilons)
     assert (steps[0], epsilons[0]) == (0, 0.0)
@@ -128,8 +128,8 @@ def test_a_regressions_errors_are_released_in_units(tmp_path: Path, plan_of: Any
     text = (run.release / "card.md").read_text(encoding="utf-8")
     assert "| mean absolute error | 2.718 |  |\n| mean loss | 12.35 |  |\n| records | 360 | |" in text
     metrics = json.loads((run.release / "metrics.json").read_bytes())
-    figures = {"mean_absolute_error": 2.71828, "loss": 12.345678, "records": 360}
-    assert metrics["public_evaluation"] == figures
+    measured = {"mean_absolute_error": 2.71828, "loss": 12.345678, "records": 360}
+    assert metrics["public_evaluation"] == measured
     with pytest.raises(CertificateInvalid, match="the score of another kind of model"):  # the recipe's is a classifier
         verify(run.release)
 

@@ -8,7 +8,7 @@ import pytest
 
 from dprecipe.language.base import Block
 from dprecipe.release import scores
-from dprecipe.release.score_blocks import ClassifierScore, NumericScore
+from dprecipe.release.scores import ClassifierScore, NumericScore
 
 
 class WithBaseline(Block):

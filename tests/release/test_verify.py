@@ -276,7 +276,7 @@ def test_a_torn_certificate_is_named_by_its_file(copy: Any) -> None:
 
 
 def test_a_recipe_in_the_certificate_never_reaches_the_file_system(copy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import dprecipe.text.files as files
+    import dprecipe.text.load as files
 
     def refuse(path: str) -> str:
         raise AssertionError(f"read {path}")

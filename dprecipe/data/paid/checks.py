@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from dprecipe.data.columns import ColumnBlock
-from dprecipe.data.facts import item_steps, share_of_range
+from dprecipe.data.facts import LARGEST, has_width, item_steps, share_of_range
 from dprecipe.data.paid.schema import (
     MAX_COLUMNS,
     MAX_ENTRIES,
@@ -22,9 +22,8 @@ from dprecipe.data.paid.schema import (
     PaidStep,
 )
 from dprecipe.data.schema import Columns, Data, Flatten, Hash, OneHot, Step
-from dprecipe.data.single import LARGEST, has_width
 from dprecipe.faults import Finding
-from dprecipe.text.near import nearest_word
+from dprecipe.text.spelling import nearest_word
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from dprecipe.data.facts import LARGEST
 from dprecipe.data.paid.schema import MAX_CHARACTERS, MAX_ENTRIES, MAX_FEATURES, MAX_WIDTH
-from dprecipe.data.single import LARGEST
 
 MAX_PLACES = 1 << 16
 

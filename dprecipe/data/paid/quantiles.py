@@ -136,12 +136,6 @@ class Intervals:
         return [slice(start, min(start + BLOCK, len(self))) for start in range(0, len(self), BLOCK)]
 
 
-def interval_weights(ranks: Ranks, level: float, rank_weight: float) -> tuple[list[int], list[int]]:
-    """Returns the first candidate of each interval, and its whole weight; intervals are in order and cover the grid."""
-    intervals = Intervals(ranks, level, rank_weight)
-    return intervals.first.tolist(), intervals.weights(slice(0, len(intervals)))
-
-
 def draw_quantile(ranks: Ranks, level: float, rank_weight: float, low: float, high: float, stream: Stream) -> float:
     """Returns a candidate of [low, high], by the exponential mechanism with β = `rank_weight`.
 

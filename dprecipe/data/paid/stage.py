@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from dprecipe.data.facts import column_facts, feature_shape, source_shape
 from dprecipe.data.paid import release
+from dprecipe.data.paid.bounds import find_bounds
 from dprecipe.data.paid.constants import CountConstants, StageConstants
 from dprecipe.data.paid.moments import second_moment_weight
 from dprecipe.data.paid.release import PrivateRows
@@ -25,7 +26,6 @@ from dprecipe.data.paid.schema import (
     PaidStep,
     items_of_unit,
 )
-from dprecipe.data.paid.stage_bounds import find_bounds
 from dprecipe.data.preprocess import prepare_features
 from dprecipe.data.records import Records
 from dprecipe.data.schema import Data

@@ -10,28 +10,19 @@ from __future__ import annotations
 import posixpath
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from dprecipe.data.columns import Columns as Columns
 from dprecipe.data.files import find_existing, is_pattern, leaves_root
-from dprecipe.data.targets import (
-    MAX_COUNT,
-    MAX_NAMES,
-    NEXT_TOKEN,
-    SEPARATOR,
-    ClassTarget,
-    CountTarget,
-    LabelTarget,
-    NumberTarget,
-    SeveralTarget,
-    Target,
-)
-from dprecipe.data.writing import AFFIXES, DECIMAL, Affixes, Decimal, Writing, find_writing
+from dprecipe.data.sources.labels import AnyLabel, Label, label_contradictions
+from dprecipe.data.targets import NEXT_TOKEN, ClassTarget, SeveralTarget, Target
 from dprecipe.faults import Finding
-from dprecipe.language.base import Block, Name, NonNegativeInt, PositiveInt, SparseBlock, Text, word_form
+from dprecipe.language.base import Block, NonNegativeInt, PositiveInt, Text
+from dprecipe.libraries import importing_libraries
 
 if TYPE_CHECKING:
     from dprecipe.data.query import RowOrigin
@@ -40,98 +31,28 @@ if TYPE_CHECKING:
 Access = Literal["public", "private_internal"]
 Records = Annotated[tuple[NonNegativeInt, ...], Field(min_length=2, max_length=2)]
 Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=4)]
-Classes = Annotated[int, Field(ge=2, le=100_000)]
-Range = Annotated[tuple[float, ...], Field(min_length=2, max_length=2)]
-Several = Annotated[tuple[Annotated[Name, Field(max_length=200)], ...], Field(min_length=2, max_length=MAX_NAMES)]
 Paths = Annotated[
     Annotated[Text, Tag("text")] | Annotated[Annotated[tuple[Text, ...], Field(min_length=1)], Tag("list")],
     Discriminator(lambda value: "list" if isinstance(value, list | tuple) else "text"),
 ]
 
 RECORDS = "[first, end): the part of the source that is used"
-RANGE = "[lowest, highest]: a number to be predicted, clipped to this range; declared, never measured"
 PATHS = "a file, a pattern (`visits/*.parquet`) or a list of them, read one after the other"
 ACCESS = "`public`: metrics may be released; `private_internal`: they stay in `private/`"
-
-
-class Count(Block):
-    """A label that says how many: 0, 1, 2 …"""
-
-    max: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(
-        description="largest count; larger ones are clipped to it; declared, never measured"
-    )
-
-
-COUNT = "how many there are, predicted as the rate of a Poisson distribution"
-SEVERAL = "names of which any may apply to a record: a yes or a no for each; declared, never measured"
-
-
-class Label(SparseBlock):
-    """Label that is to be learned: declared and never measured. The `column` holds a class (`values` or `classes`), a
-    number (`range`), a count (`count`) or the names that apply (`several`); `columns` hold a yes or a no each."""
-
-    left_out: ClassVar[tuple[str, ...] | None] = ("decimal", "affixes")
-
-    column: Name | None = None
-    columns: Several | None = Field(None, description="in place of `column`: each holds a yes or a no")
-    values: Annotated[tuple[Name, ...], Field(min_length=2)] | None = Field(
-        None,
-        description="class names; a label that is none of them is an error; of `columns` the texts for no and yes",
-    )
-    classes: Classes | None = Field(None, description="for integer labels 0 … classes-1")
-    range: Range | None = Field(None, description=RANGE)
-    count: Count | None = Field(None, description=COUNT)
-    several: Several | None = Field(None, description=SEVERAL)
-    separator: Annotated[str, Field(min_length=1, max_length=4)] | None = Field(
-        None, description=f"between the names of `several` in a field; `{SEPARATOR}` when left out"
-    )
-    empty: Literal["none"] | None = Field(
-        None, description="that in an empty field none of `several` applies; without it, such a field is an error"
-    )
-    decimal: Decimal | None = Field(None, description=f"of a `range` or `count`: {DECIMAL}")
-    affixes: Affixes | None = Field(None, description=f"of a `range` or `count`: {AFFIXES}")
-
-    @property
-    def writing(self) -> Writing | None:
-        """The way in which its numbers are written; None for the way of programs."""
-        return find_writing(self.decimal, self.affixes)
-
-    @property
-    def read_columns(self) -> tuple[str, ...]:
-        """The columns that hold it."""
-        return self.columns or ((self.column,) if self.column is not None else ())
-
-    @property
-    def target(self) -> LabelTarget:
-        """See `Labelled`."""
-        if self.columns is not None:
-            return SeveralTarget(self.columns)
-        if self.values is not None:
-            return ClassTarget(len(self.values), self.values)
-        if self.several is not None:
-            return SeveralTarget(self.several, self.separator or SEPARATOR)
-        return choose_target(self.classes, self.range, self.count)
-
-
-AnyLabel = Annotated[
-    Annotated[Literal["next_token"], Tag("word")] | Annotated[Label, Tag("block")],
-    Discriminator(lambda value: "word" if word_form(value) == "word" else "block"),
-]
-"""A label that columns hold, or `next_token`: each token of a text is learned from those before it."""
-
-
-def choose_target(
-    classes: int | None, limits: Range | None, count: Count | None, several: tuple[str, ...] | None = None
-) -> LabelTarget:
-    """Returns the target of labels that declare exactly one of these keys."""
-    if several is not None:
-        return SeveralTarget(several)
-    if limits is not None:
-        return NumberTarget(limits[0], limits[1])
-    return ClassTarget(classes or 1) if count is None else CountTarget(count.max)
-
-
 UNREAD = "accepted, so that a labelled set can be named without changes; never read"
+READERS: Mapping[str, str] = {
+    "csv": "dprecipe.data.sources.read_csv",
+    "datasets": "dprecipe.data.sources.read_datasets",
+    "digits": "dprecipe.data.sources.read_digits",
+    "duckdb": "dprecipe.data.sources.read_duckdb",
+    "idx": "dprecipe.data.sources.read_idx",
+    "image_folder": "dprecipe.data.sources.read_image_folder",
+    "json_lines": "dprecipe.data.sources.read_json_lines",
+    "npz": "dprecipe.data.sources.read_npz",
+    "parquet": "dprecipe.data.sources.read_parquet",
+    "postgres": "dprecipe.data.sources.read_postgres",
+}
+"""The module that reads each kind of source, by its `read`; `existing_files` of one whose path is a folder."""
 
 
 class SourceBlock(Block):
@@ -232,13 +153,29 @@ class SourceBlock(Block):
         """Yields the contradictions within this block (R2xx); `path` is the block's own."""
         yield from ()
 
-    @abstractmethod
+    @property
+    def read_label(self) -> Label | None:
+        """The label that is read from columns; None if there is none."""
+        return None
+
+    def import_reader(self) -> Any:
+        """Returns the module of `READERS` for such a source.
+
+        Raises:
+            UsageFault: a library that it needs is not installed.
+        """
+        with importing_libraries(f"source {self.source}"):
+            return import_module(READERS[self.source])
+
     def read(self, root: Path, reading: Reading) -> Raw:
         """Returns the selected records; the labels of a public source are zeros.
 
         Raises:
             DataFault: a file is missing, damaged, or not what the recipe declares.
+            UsageFault: a library or a setting that the source needs is missing.
         """
+        raw: Raw = self.import_reader().read(self, root, reading)
+        return raw
 
 
 class FileSource(SourceBlock):
@@ -279,8 +216,41 @@ class SeveralFiles(FileSource):
                 )
 
 
+class TableSource(SourceBlock):
+    """A source that is a table, in which a column can name the records."""
+
+    if TYPE_CHECKING:
+        columns: Columns
+
+    @property
+    def record_shape(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def table_columns(self) -> Columns | None:
+        return self.columns
+
+    @property
+    def has_names(self) -> bool:
+        return True
+
+
+class PublicRecords(SourceBlock):
+    """A source whose labels are never read. It stands before the base of both blocks, whose fields it narrows."""
+
+    access: Literal["public"] = "public"
+
+
+class UnreadLabel(PublicRecords):
+    """A public source that may name its label."""
+
+    label: AnyLabel | None = Field(None, description=UNREAD)
+
+
 class Labelled(SourceBlock):
-    """A source whose labels are read."""
+    """A source whose labels are read. It stands before the base of both blocks, whose fields it narrows."""
+
+    access: Access = Field("private_internal", description=ACCESS)
 
     @property
     @abstractmethod
@@ -306,8 +276,7 @@ class Labelled(SourceBlock):
 class ColumnLabelled(Labelled):
     """A source with its label in a column of a file, or in several."""
 
-    if TYPE_CHECKING:
-        label: AnyLabel
+    label: AnyLabel
 
     @property
     def read_label(self) -> Label | None:
@@ -325,3 +294,7 @@ class ColumnLabelled(Labelled):
     @property
     def label_columns(self) -> frozenset[str]:
         return frozenset(() if self.label == "next_token" else self.label.read_columns)
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        yield from label_contradictions(self.read_label, self.table_columns, path)
+        yield from super().contradictions(path)

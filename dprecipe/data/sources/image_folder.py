@@ -5,27 +5,15 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from dprecipe.data.sources.base import (
-    ACCESS,
-    RECORDS,
-    UNREAD,
-    Access,
-    ColumnLabelled,
-    Label,
-    Records,
-    SourceBlock,
-)
-from dprecipe.data.sources.csv_table import Delimiter, wrong_delimiter
-from dprecipe.data.sources.label_checks import label_contradictions
+from dprecipe.data.sources.base import RECORDS, UNREAD, Access, ColumnLabelled, PublicRecords, Records, SourceBlock
+from dprecipe.data.sources.labels import Label
+from dprecipe.data.sources.tables import Delimiter, wrong_delimiter
 from dprecipe.faults import Finding
 from dprecipe.language.base import Name, PositiveInt, Text
-
-if TYPE_CHECKING:
-    from dprecipe.data.raw import Raw, Reading
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 FOLDER_COLUMNS = ("file", "folder")
@@ -37,15 +25,21 @@ TABLE = "a CSV file with a row for each image that is used; without it, all imag
 IMAGE_COLUMN = "the table's column of paths, below the folder"
 
 
-class _ImageFolder(SourceBlock):
-    if TYPE_CHECKING:
-        path: str
-        table: str | None
-        shape: tuple[int, ...]
-        resize: Literal["stretch", "crop"] | None
-        image_column: str
-        delimiter: str
-        label: Label | None
+class AnyImageFolder(SourceBlock):
+    """Images in a folder, in both blocks."""
+
+    source: Literal["image_folder"]
+    path: Text
+    table: Text | None = Field(None, description=TABLE)
+    image_column: Name = Field("file", description=IMAGE_COLUMN)
+    delimiter: Delimiter = ","
+    shape: Shape = Field(description=SHAPE)
+    resize: Literal["stretch", "crop"] | None = Field(None, description=RESIZE)
+    label: Label | None
+    records: Records | None = Field(None, description=RECORDS)
+    access: Access
+
+    shared: ClassVar[tuple[str, ...]] = ("image_column", "delimiter", "shape", "resize")
 
     @property
     def image_resize(self) -> Literal["stretch", "crop"] | None:
@@ -80,9 +74,8 @@ class _ImageFolder(SourceBlock):
         return "csv" if key == "table" else self.source
 
     def features_files(self, root: Path) -> list[Path]:
-        from dprecipe.data.sources.read_image_folder import existing_images
-
-        return existing_images(self.path, self.table, self.image_column, self.delimiter, root)
+        files: list[Path] = self.import_reader().existing_files(self, root)
+        return files
 
     def all_files(self, root: Path) -> list[Path]:
         table = [] if self.table is None else [root / self.table]
@@ -91,58 +84,24 @@ class _ImageFolder(SourceBlock):
     def contradictions(self, path: str) -> Iterator[Finding]:
         if self.table is not None:
             yield from wrong_delimiter(self.delimiter, path)
-        elif isinstance(self, ImageFolder) and self.label.read_columns not in ((), ("folder",)):
+        elif self.read_label is not None and self.read_label.read_columns not in ((), ("folder",)):
             yield Finding(
                 "R241",
-                f"an image folder without a table has no column {self.label.read_columns[0]!r}",
+                f"an image folder without a table has no column {self.read_label.read_columns[0]!r}",
                 "write label.column: folder, where each class has a folder of its own; or name a CSV file in `table`",
-                f"{path}.label.{'column' if self.label.columns is None else 'columns'}",
+                f"{path}.label.{'column' if self.read_label.columns is None else 'columns'}",
             )
 
-    def read(self, root: Path, reading: Reading) -> Raw:
-        from dprecipe.data.images import ImageForm
-        from dprecipe.data.sources.read_image_folder import read_image_folder
 
-        label = self.label if isinstance(self, ImageFolder) else None
-        form = ImageForm(self.shape, self.resize)
-        return read_image_folder(
-            self.path, self.table, self.image_column, self.delimiter, form, label, self.records, root, reading
-        )
-
-
-class ImageFolder(_ImageFolder, ColumnLabelled):
+class ImageFolder(ColumnLabelled, AnyImageFolder):
     """Images in a folder, one file each: in class folders (`label.column: folder`), or listed in a table."""
 
-    source: Literal["image_folder"]
-    path: Text
-    table: Text | None = Field(None, description=TABLE)
-    image_column: Name = Field("file", description=IMAGE_COLUMN)
-    delimiter: Delimiter = ","
-    shape: Shape = Field(description=SHAPE)
-    resize: Literal["stretch", "crop"] | None = Field(None, description=RESIZE)
     label: Label
-    records: Records | None = Field(None, description=RECORDS)
-    access: Access = Field("private_internal", description=ACCESS)
 
     shared: ClassVar[tuple[str, ...]] = ("image_column", "delimiter", "shape", "resize", "label")
 
-    def contradictions(self, path: str) -> Iterator[Finding]:
-        yield from label_contradictions(self.label, None, path)
-        yield from _ImageFolder.contradictions(self, path)
 
-
-class PublicImageFolder(_ImageFolder):
+class PublicImageFolder(PublicRecords, AnyImageFolder):
     """Images in a folder, one file each: all of them, or those that a table lists. No labels."""
 
-    source: Literal["image_folder"]
-    path: Text
-    table: Text | None = Field(None, description=TABLE)
-    image_column: Name = Field("file", description=IMAGE_COLUMN)
-    delimiter: Delimiter = ","
-    shape: Shape = Field(description=SHAPE)
-    resize: Literal["stretch", "crop"] | None = Field(None, description=RESIZE)
     label: Label | None = Field(None, description=UNREAD)
-    records: Records | None = Field(None, description=RECORDS)
-    access: Literal["public"] = "public"
-
-    shared: ClassVar[tuple[str, ...]] = ("image_column", "delimiter", "shape", "resize")

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, final
 
-from dprecipe.data.files import READ_ERRORS, DataFile, locate_files, name_files
+from dprecipe.data.files import DataFile, name_files
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import Raw, Reading
-from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.csv_blocks import BLOCK_BYTES, BlockSplitter, read_lines
-from dprecipe.data.sources.row_selection import RowLimit, RowSelection, RowSink
-from dprecipe.data.table import Collector
+from dprecipe.data.sources.row_selection import RowLimit, RowSelection, RowSink, select_records
+from dprecipe.data.sources.tables import AnyCsv
 from dprecipe.data.words import DELIMITERS, Header, describe_rename, find_delimiter, wrong_format_fault
 from dprecipe.faults import DataFault
 from dprecipe.libraries import is_installed
@@ -31,21 +30,14 @@ MAX_ROW_BYTES = 4 << 20
 MAX_BLANK = 100_000
 """Blank lines that are skipped."""
 EXPECTED = "a CSV file"
+EMPTY = "has a header line and no record"
 
 
 Row = tuple[int, list[str]]
 """A row's fields, and the line of the file on which it begins."""
 
 
-def read_csv(
-    paths: Sequence[str],
-    columns: Columns,
-    label: Label | None,
-    delimiter: str,
-    records: tuple[int, ...] | None,
-    root: Path,
-    reading: Reading,
-) -> Raw:
+def read(source: AnyCsv, root: Path, reading: Reading) -> Raw:
     """Returns the selected records of all files, one after the other, encoded: features (N, D) float32, and the texts
     of `reading.name_column`.
 
@@ -55,41 +47,20 @@ def read_csv(
     Raises:
         DataFault: a file is missing, damaged, or not what the recipe declares, or there are too many rows.
     """
-    files = locate_files(paths, root)
-    collector = Collector(columns, reading.data.preprocess, label, reading)
-    first, end = records if records is not None else (0, None)
-    if end is not None and end - first > reading.max_rows:
-        raise reading.excess_fault(end - first)
-    limit = RowLimit(reading.max_rows, reading.excess_fault)
-    total = read_rows(files, collector, delimiter, (first, end), limit, reading.problems)
-    reading.span(records, total, name_files(files))
+    files, collector, rows = select_records(source, root, reading)
+    rows.read(files, partial(_read_file, delimiter=source.delimiter, problems=reading.problems), EMPTY)
+    reading.span(source.records, rows.total, name_files(files))
     return collector.raw()
 
 
-def read_rows(
-    files: Sequence[DataFile],
-    sink: RowSink,
-    delimiter: str,
-    part: tuple[int, int | None],
-    limit: RowLimit,
-    problems: Problems,
-) -> int:
-    """Hands the rows [first, end) of all files to a sink. Returns how many rows there are up to `end`.
+def read_rows(file: DataFile, sink: RowSink, delimiter: str, limit: RowLimit, problems: Problems) -> None:
+    """Hands all rows of a file to a sink.
 
     Raises:
-        DataFault: a file is damaged or no such table, there is no row, or more are selected than the limit.
+        DataFault: the file is damaged or no such table, there is no row, or there are more than the limit.
     """
-    rows = RowSelection(sink, part, limit, problems)
-    for file in files:
-        if rows.ended:
-            break
-        try:
-            _read_file(file, rows, delimiter, problems)
-        except READ_ERRORS as error:
-            raise problems.stop(file.unreadable(error)) from error
-    if rows.total == 0:
-        raise problems.stop(files[0].fault("has a header line and no record", "name another file"))
-    return rows.total
+    rows = RowSelection(sink, (0, None), limit, problems)
+    rows.read([file], partial(_read_file, delimiter=delimiter, problems=problems), EMPTY)
 
 
 def _read_file(file: DataFile, rows: RowSelection, delimiter: str, problems: Problems) -> None:

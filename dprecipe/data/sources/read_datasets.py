@@ -15,14 +15,13 @@ from typing import Any, final
 import pyarrow as pa
 
 from dprecipe.data.arrow import ColumnTypes, select_columns
-from dprecipe.data.arrow_table import collect_chunks
-from dprecipe.data.class_names import check_classes, name_classes, named_columns
+from dprecipe.data.arrow_table import check_classes, collect_chunks, name_classes, named_columns
+from dprecipe.data.columns import Columns
 from dprecipe.data.files import DataFile, locate_folder
 from dprecipe.data.raw import Raw, Reading
-from dprecipe.data.sources.base import Columns, Label
-from dprecipe.data.sources.parquet import ImageColumn
-from dprecipe.data.sources.read_parquet import BATCH_ROWS, MAX_BATCH_BYTES, ParquetShards
-from dprecipe.data.sources.shards import read_shards
+from dprecipe.data.sources.labels import Label
+from dprecipe.data.sources.read_parquet import BATCH_ROWS, MAX_BATCH_BYTES, ParquetShards, read_shards
+from dprecipe.data.sources.tables import AnyDatasetFolder
 from dprecipe.data.words import find_columns
 from dprecipe.faults import DataFault
 from dprecipe.text.spelling import normalise_text
@@ -34,30 +33,22 @@ COPY = "copy the folder again, with all of its files"
 REMEDY = "name a folder that `save_to_disk` wrote, or a snapshot of the hub with Parquet files"
 
 
-def read_datasets(
-    path: str,
-    split: str | None,
-    columns: Columns | None,
-    image: ImageColumn | None,
-    label: Label | None,
-    records: tuple[int, ...] | None,
-    root: Path,
-    reading: Reading,
-) -> Raw:
-    """Returns the selected records of a split, in the order of its shards; as `read_parquet`.
+def read(source: AnyDatasetFolder, root: Path, reading: Reading) -> Raw:
+    """Returns the selected records of a split, in the order of its shards; as `read_parquet.read`.
 
     Raises:
         DataFault: a folder, split, shard or column is missing, a shard is damaged, or is not what the recipe declares.
     """
-    shards, files = find_shards(path, split, root)
-    named = NamedClasses(shards, columns or {}, label)
-    return collect_chunks(partial(read_shards, named, files, records, reading), columns, image, label, reading)
+    shards, files = find_shards(source.path, source.split, root)
+    named = NamedClasses(shards, source.columns or {}, source.read_label)
+    chunks = partial(read_shards, named, files, source.records, reading)
+    return collect_chunks(chunks, source.columns, source.image, source.read_label, reading)
 
 
-def existing_shards(path: str, split: str | None, root: Path) -> list[Path]:
+def existing_files(source: AnyDatasetFolder, root: Path) -> list[Path]:
     """Returns the files of a split; none where it can't be read."""
     try:
-        return [file.path for file in find_shards(path, split, root)[1] if file.path.exists()]
+        return [file.path for file in find_shards(source.path, source.split, root)[1] if file.path.exists()]
     except DataFault:
         return []
 

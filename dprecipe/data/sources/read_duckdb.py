@@ -20,11 +20,9 @@ import pyarrow.parquet as pq
 from dprecipe.data.arrow import ColumnTypes, select_columns
 from dprecipe.data.arrow_table import ArrowChunk, collect_chunks
 from dprecipe.data.files import READ_ERRORS, DataFile, locate_files
-from dprecipe.data.query import FUNCTIONS, find_reason
-from dprecipe.data.query_casts import frozenset_of
+from dprecipe.data.query import FUNCTIONS, find_reason, frozenset_of
 from dprecipe.data.raw import Raw, Reading
-from dprecipe.data.sources.base import Columns, Label
-from dprecipe.data.sources.duckdb import format_of
+from dprecipe.data.sources.queries import AnyDuckDb, format_of
 from dprecipe.data.sources.read_parquet import BATCH_ROWS, ParquetShards
 from dprecipe.data.words import find_columns
 from dprecipe.faults import DataFault
@@ -63,33 +61,26 @@ EMPTY: dict[str, Any] = {
 """Entries of a SELECT that has no clause except WHERE."""
 
 
-def read_duckdb(
-    tables: Mapping[str, tuple[str, ...]],
-    query: str,
-    by_row: bool,
-    delimiter: str,
-    columns: Columns,
-    label: Label | None,
-    root: Path,
-    reading: Reading,
-) -> Raw:
-    """Returns the records of the query's result, in its order. `by_row`: each has to be made of one row of a table.
+def read(source: AnyDuckDb, root: Path, reading: Reading) -> Raw:
+    """Returns the records of the query's result, in its order. Without `rows`, a private one has to be made of one
+    row of a table.
 
     Raises:
         DataFault: a file is missing or damaged, the query is refused or fails, or its result is not what is declared.
     """
+    by_row = reading.private and source.rows is None
     result = DataFile(Path(), f"data.{reading.role}.query", f"data.{reading.role}.query")
-    files = {name: locate_files(paths, root) for name, paths in tables.items()}
+    files = {name: locate_files(paths, root) for name, paths in source.paths.items()}
     are_stored = all(format_of(file.path.name) == "parquet" for shards in files.values() for file in shards)
     with _connect(files, not by_row) as connection:
         try:
-            check_statement(connection, query, tables, by_row, result)
+            check_statement(connection, source.query, source.tables, by_row, result)
         except duckdb.Error as error:
             raise _refused(result, error) from None
         for name, shards in files.items():
-            connection.execute(f'CREATE VIEW "{name}" AS {_select_files(shards, delimiter)}')
+            connection.execute(f'CREATE VIEW "{name}" AS {_select_files(shards, source.delimiter)}')
         try:
-            relation = connection.sql(query)
+            relation = connection.sql(source.query)
             names = list(relation.columns)
         except duckdb.Error as error:  # of the text: no row has been looked at
             raise _refused(result, error) from None
@@ -108,7 +99,7 @@ def read_duckdb(
             if first == 0:
                 raise result.fault("selects no row", "loosen the condition, or name other files")
 
-        return collect_chunks(chunks, columns, None, label, reading)
+        return collect_chunks(chunks, source.columns, None, source.read_label, reading)
 
 
 def _connect(files: Mapping[str, Sequence[DataFile]], single: bool) -> Any:

@@ -26,6 +26,7 @@ from dprecipe.data.files import (
     unreadable_fault,
 )
 from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, drop_labels, record_number
+from dprecipe.data.sources.arrays import AnyIdx, Idx
 from dprecipe.faults import DataFault
 
 CHUNK_BYTES = 16 << 20
@@ -33,37 +34,30 @@ UNSIGNED_BYTE = 0x08
 FORMAT = "expected an IDX file of unsigned bytes, plain or gzipped"
 
 
-def read_idx(
-    images: str,
-    labels: str | None,
-    shape: tuple[int, ...],
-    classes: int,
-    records: tuple[int, ...] | None,
-    root: Path,
-    reading: Reading,
-) -> Raw:
+def read(source: AnyIdx, root: Path, reading: Reading) -> Raw:
     """Returns the selected records: images as uint8 (N, C, H, W) or (N, D), labels in [0, classes), or zeros.
 
     Raises:
         DataFault: a file is missing, damaged, not IDX, or not of the declared shape, length or classes.
     """
+    images, labels = source.images, source.labels if isinstance(source, Idx) else None
     file = locate_file(images, root)
     label_file = None if labels is None else locate_file(labels, root)
-    count = _count(file, shape)
+    count = _count(file, source.shape)
     if label_file is not None and _count(label_file, ()) != count:
         raise DataFault(
             f"{images} and {labels} have different numbers of images and labels", "name the two files of one data set"
         )
-    part = reading.span(records, count, images)
+    part = reading.span(source.records, count, images)
     collector, count = RecordCollector(reading), part.stop - part.start
     side = collector.choose({}, count, record_number)
     chosen = np.arange(count) if side is None else side
     numbers = drop_labels(count)
     if labels is not None and label_file is not None:
         content = np.concatenate(list(read_array(label_file, (), part)))[chosen]
-        numbers = class_labels(content, classes, labels, reading.problems, part.start + chosen)
+        numbers = class_labels(content, source.classes, labels, reading.problems, part.start + chosen)
     start = 0
-    for some in read_array(file, shape, part):
+    for some in read_array(file, source.shape, part):
         first, end = np.searchsorted(chosen, (start, start + len(some)))
         rows = some if end - first == len(some) else some[chosen[first:end] - start]
         reading.counts.records += len(rows)

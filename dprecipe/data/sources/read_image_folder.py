@@ -17,12 +17,11 @@ from pathlib import Path, PurePosixPath
 from typing import final
 
 from dprecipe.data.files import DataFile, leaves_root, locate_file, locate_folder
-from dprecipe.data.image_table import ImageCollector, collecting_images
-from dprecipe.data.images import ImageForm
+from dprecipe.data.images import ImageCollector, ImageForm, collecting_images
 from dprecipe.data.problems import Place, Problems
 from dprecipe.data.raw import MAX_RECORDS, Raw, Reading
-from dprecipe.data.sources.base import Label
-from dprecipe.data.sources.image_folder import FOLDER_COLUMNS, SUFFIXES
+from dprecipe.data.sources.image_folder import FOLDER_COLUMNS, SUFFIXES, AnyImageFolder
+from dprecipe.data.sources.labels import Label
 from dprecipe.data.sources.read_csv import read_rows
 from dprecipe.data.sources.row_selection import RowLimit
 from dprecipe.data.values import Values, as_list
@@ -36,48 +35,37 @@ CHUNK_IMAGES = 256
 CHUNK_BYTES = 64 << 20
 
 
-def read_image_folder(
-    path: str,
-    table: str | None,
-    image_column: str,
-    delimiter: str,
-    form: ImageForm,
-    label: Label | None,
-    records: tuple[int, ...] | None,
-    root: Path,
-    reading: Reading,
-) -> Raw:
+def read(source: AnyImageFolder, root: Path, reading: Reading) -> Raw:
     """Returns the selected images (N, C, H, W) uint8, in the order of their paths: those of the folder, or those that
     the table lists.
 
     Raises:
         DataFault: a folder, file or column is missing; an image is none of the declared form, or in no declared class.
     """
+    path, label = source.path, source.read_label
     folder = locate_folder(path, root)
-    with collecting_images(form, label, reading) as collector:
-        if table is None:
+    with collecting_images(ImageForm(source.shape, source.resize), label, reading) as collector:
+        if source.table is None:
             rows = _folder_rows(folder, path, root, collector.names)
             if label is not None:
                 _check_classes(rows.columns["folder"], label, path, reading.problems)
         else:
-            names, problems = collector.names, reading.problems
-            rows = _table_rows(folder, path, table, image_column, delimiter, root, names, problems)
-        part = reading.span(records, len(rows.files), path)
+            rows = _table_rows(source, source.table, folder, root, collector.names, reading.problems)
+        part = reading.span(source.records, len(rows.files), path)
         if not rows.files:
             raise DataFault(f"{path}: holds no image", "name a folder with PNG, JPEG or WebP files")
         _decode(folder, path, rows, range(len(rows.files))[part], collector)
         return collector.raw()
 
 
-def existing_images(path: str, table: str | None, image_column: str, delimiter: str, root: Path) -> list[Path]:
+def existing_files(source: AnyImageFolder, root: Path) -> list[Path]:
     """Returns the image files that exist, in order; none where the source can't be read."""
     try:
-        folder = locate_folder(path, root)
-        if table is None:
-            names: Sequence[str] = list_images(folder, path, root)
+        folder = locate_folder(source.path, root)
+        if source.table is None:
+            names: Sequence[str] = list_images(folder, source.path, root)
         else:
-            problems = Problems(private=True)
-            names = _table_rows(folder, path, table, image_column, delimiter, root, (), problems).files
+            names = _table_rows(source, source.table, folder, root, (), Problems(private=True)).files
     except DataFault:
         return []
     return [file for file in (folder / name for name in names) if file.exists()]
@@ -107,21 +95,14 @@ def _folder_rows(folder: Path, path: str, root: Path, names: tuple[str, ...]) ->
 
 
 def list_table_images(
-    folder: Path,
-    path: str,
-    table: str,
-    image_column: str,
-    delimiter: str,
-    root: Path,
-    names: tuple[str, ...],
-    problems: Problems,
+    source: AnyImageFolder, table: str, root: Path, names: tuple[str, ...], problems: Problems
 ) -> tuple[Sequence[str], Mapping[str, Sequence[str]]]:
     """Returns the images that a table lists, by their paths below the folder, and its columns `names`, in its order.
 
     Raises:
-        DataFault: see `read_image_folder`.
+        DataFault: see `read`.
     """
-    rows = _table_rows(folder, path, table, image_column, delimiter, root, names, problems, as_listed=True)
+    rows = _table_rows(source, table, locate_folder(source.path, root), root, names, problems, as_listed=True)
     return rows.files, rows.columns
 
 
@@ -208,11 +189,9 @@ class _TableColumns:
 
 
 def _table_rows(
-    folder: Path,
-    path: str,
+    source: AnyImageFolder,
     table: str,
-    image_column: str,
-    delimiter: str,
+    folder: Path,
     root: Path,
     names: tuple[str, ...],
     problems: Problems,
@@ -223,10 +202,10 @@ def _table_rows(
     Raises:
         DataFault: it is no such table, or a row names an image outside of the folder, or one that another names.
     """
-    columns = _TableColumns(tuple(dict.fromkeys((image_column, *names))))
+    columns = _TableColumns(tuple(dict.fromkeys((source.image_column, *names))))
     limit = RowLimit(MAX_RECORDS, lambda: DataFault(f"{table}: has more than {MAX_RECORDS:,} rows", "use fewer"))
-    read_rows([DataFile.of(locate_file(table, root))], columns, delimiter, (0, None), limit, problems)
-    files, subject = columns.texts[image_column], f"{table}, column {image_column!r}"
+    read_rows(DataFile.of(locate_file(table, root)), columns, source.delimiter, limit, problems)
+    files, subject = columns.texts[source.image_column], f"{table}, column {source.image_column!r}"
     inside, resolve = (folder.resolve(), root.resolve()), cache(Path.resolve)
     seen: set[str] = set()
     for row, name in enumerate(files):
@@ -241,7 +220,7 @@ def _table_rows(
             files[row] = plain
             seen.add(plain)
             if (folder / plain).is_symlink():
-                _check_inside(folder / plain, inside, path, plain)
+                _check_inside(folder / plain, inside, source.path, plain)
         if problem:
             problems.add(subject, problem, remedy, columns.place(row).partition(", ")[2])
     problems.check()

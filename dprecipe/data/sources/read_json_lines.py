@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, final
 
 from dprecipe.data.encoders import ColumnReport
-from dprecipe.data.files import READ_ERRORS, DataFile, locate_files, name_files
+from dprecipe.data.files import DataFile, name_files
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import Raw, Reading
-from dprecipe.data.sources.base import Columns, Label
-from dprecipe.data.sources.row_selection import RowLimit, RowSelection
+from dprecipe.data.sources.row_selection import RowSelection, select_records
+from dprecipe.data.sources.tables import AnyJsonLines
 from dprecipe.data.table import Collector
 from dprecipe.data.values import Value
 from dprecipe.data.words import Header, wrong_format_fault
@@ -34,14 +34,7 @@ WRITE = "write one JSON object on each line, such as json.dumps writes it"
 NO_OBJECT = "a line is no JSON object in UTF-8 (one on each line, no key twice, no NaN)"
 
 
-def read_json_lines(
-    paths: Sequence[str],
-    columns: Columns,
-    label: Label | None,
-    records: tuple[int, ...] | None,
-    root: Path,
-    reading: Reading,
-) -> Raw:
+def read(source: AnyJsonLines, root: Path, reading: Reading) -> Raw:
     """Returns the selected records of all files, one after the other, encoded; texts of `reading.name_column`.
 
     Lines before `records` are skipped and not parsed; lines after it, and beyond the declared number, are not read.
@@ -49,24 +42,14 @@ def read_json_lines(
     Raises:
         DataFault: a file is missing, damaged, or not what the recipe declares, or there are too many lines.
     """
-    files = locate_files(paths, root)
-    collector = Collector(columns, reading.data.preprocess, label, reading)
-    first, end = records if records is not None else (0, None)
-    if end is not None and end - first > reading.max_rows:
-        raise reading.excess_fault(end - first)
-    limit = RowLimit(reading.max_rows, reading.excess_fault)
-    rows = RowSelection(collector, (first, end), limit, reading.problems)
-    for file in files:
-        if rows.ended:
-            break
-        try:
-            with file.open() as stream:
-                _ObjectLines(file, collector, reading).add(read_lines(stream, file, reading.problems), rows)
-        except READ_ERRORS as error:
-            raise reading.problems.stop(file.unreadable(error)) from error
-    if rows.total == 0:
-        raise reading.problems.stop(files[0].fault("has no line", "name another file"))
-    reading.span(records, rows.total, name_files(files))
+    files, collector, rows = select_records(source, root, reading)
+
+    def read_file(file: DataFile, rows: RowSelection) -> None:
+        with file.open() as stream:
+            _ObjectLines(file, collector, reading).add(read_lines(stream, file, reading.problems), rows)
+
+    rows.read(files, read_file, "has no line")
+    reading.span(source.records, rows.total, name_files(files))
     return collector.raw()
 
 

@@ -25,8 +25,8 @@ from dprecipe.data.raw import (
     record_number,
 )
 from dprecipe.data.several import several_labels
+from dprecipe.data.sources.arrays import AnyNpz, Npz
 from dprecipe.data.sources.base import Labelled
-from dprecipe.data.sources.npz import Npz
 from dprecipe.data.table import read_names
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget
 from dprecipe.faults import DataFault
@@ -34,15 +34,7 @@ from dprecipe.faults import DataFault
 SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
 
 
-def read_npz(
-    path: str,
-    features: str,
-    shape: tuple[int, ...],
-    labelled: Npz | None,
-    records: tuple[int, ...] | None,
-    root: Path,
-    reading: Reading,
-) -> Raw:
+def read(source: AnyNpz, root: Path, reading: Reading) -> Raw:
     """Returns the selected records: features uint8 or float32, the texts of `reading.name_column`, and labels: in [0,
     classes), mapped from their range to [-1, 1], counts, or several answers as one number.
 
@@ -51,18 +43,20 @@ def read_npz(
     Raises:
         DataFault: the file is missing, is not an archive, holds Python objects, or is not what the recipe declares.
     """
-    file = locate_file(path, root)
+    labelled = source if isinstance(source, Npz) else None
+    form = (source.features, source.shape, "numbers", _is_number)
+    file = locate_file(source.path, root)
     with open_archive(file, SAVE) as archive:
-        count = archive.dims(features, shape, "numbers", _is_number)[0]
+        count = archive.dims(*form)[0]
         others = [] if labelled is None else [(labelled.labels, _label_form(labelled.target))]
         others += [(array, NAMES) for array in reading.naming_columns]
-        for name, form in others:
-            if archive.dims(name, *form)[0] != count:
+        for name, other in others:
+            if archive.dims(name, *other)[0] != count:
                 raise DataFault(
-                    f"{file}: {features!r} and {name!r} have different numbers of records",
+                    f"{file}: {source.features!r} and {name!r} have different numbers of records",
                     "store one entry per record in each array",
                 )
-        part = reading.span(records, count, file.name)
+        part = reading.span(source.records, count, file.name)
         collector = RecordCollector(reading)
         chosen = _choose(file, archive, part, collector, reading)
         labels: NDArray[Any] = drop_labels(len(chosen))
@@ -71,7 +65,7 @@ def read_npz(
             subject = f"{file.name}, {labelled.labels!r}"
             labels = check_labels(labels, labelled, subject, reading, part.start + chosen)
         start = 0
-        for some in archive.chunks(features, shape, "numbers", _is_number, part):
+        for some in archive.chunks(*form, part):
             first, end = np.searchsorted(chosen, (start, start + len(some)))
             rows = chosen[first:end]
             numbers = as_features(some if len(rows) == len(some) else some[rows - start], reading)

@@ -1,4 +1,8 @@
-"""`parquet`: a table, or images in the layout of Hugging Face, read a batch of rows at a time."""
+"""`parquet`: a table, or images in the layout of Hugging Face, read a batch of rows at a time.
+
+`read_shards` is for files of any one format that make one table: counted and checked first, then read one after the
+other.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,18 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import pyarrow.parquet as pq
 
 from dprecipe.data.arrow import ColumnTypes, is_text, select_columns
-from dprecipe.data.arrow_table import collect_chunks
-from dprecipe.data.files import DataFile, locate_files
-from dprecipe.data.raw import Raw, Reading
-from dprecipe.data.sources.base import Columns, Label
-from dprecipe.data.sources.parquet import ImageColumn
-from dprecipe.data.sources.shards import read_shards
+from dprecipe.data.arrow_table import ArrowChunk, collect_chunks, reading_arrow
+from dprecipe.data.files import DataFile, locate_files, name_files
+from dprecipe.data.raw import Limits, Raw, Reading
+from dprecipe.data.sources.tables import AnyParquet
 from dprecipe.data.words import find_columns, wrong_format_fault
 from dprecipe.faults import DataFault
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 
 BATCH_ROWS = 8192
 SLACK = 1 << 20
@@ -28,15 +30,7 @@ MAX_BATCH_BYTES = 1 << 30
 """The values of a batch take at most this many bytes: a batch of long values has fewer rows."""
 
 
-def read_parquet(
-    paths: Sequence[str],
-    columns: Columns | None,
-    image: ImageColumn | None,
-    label: Label | None,
-    records: tuple[int, ...] | None,
-    root: Path,
-    reading: Reading,
-) -> Raw:
+def read(source: AnyParquet, root: Path, reading: Reading) -> Raw:
     """Returns the selected records of all files, one after the other: a table's features (N, D) float32, or images
     (N, C, H, W) uint8; texts of `reading.name_column`.
 
@@ -45,8 +39,8 @@ def read_parquet(
     Raises:
         DataFault: a file is missing, damaged, or is not what the recipe declares.
     """
-    chunks = partial(read_shards, ParquetShards(), locate_files(paths, root), records, reading)
-    return collect_chunks(chunks, columns, image, label, reading)
+    chunks = partial(read_shards, ParquetShards(), locate_files(source.features_paths, root), source.records, reading)
+    return collect_chunks(chunks, source.columns, source.image, source.read_label, reading)
 
 
 @final
@@ -165,3 +159,53 @@ def _check_unpacked(group: Any, names: Sequence[str], max_bytes: int, file: Data
                 f"the values of {path.split('.')[0]!r} take more than {max_bytes:,} bytes each",
                 "shorten them, or name another column",
             )
+
+
+class ShardFormat(Protocol):
+    """Reader of files of one format."""
+
+    def count_rows(self, file: DataFile, names: tuple[str, ...], types: ColumnTypes) -> int:
+        """Checks that a file has the columns that are read, and returns the number of rows that it states."""
+
+    def batches(self, file: DataFile, part: slice, names: tuple[str, ...], max_bytes: int) -> Iterator[tuple[int, Any]]:
+        """Yields (number of the first row, batch) for some rows of a file, whose values have at most `max_bytes`
+        bytes.
+        """
+
+    def describe(self, file: DataFile, error: Exception) -> DataFault:
+        """Returns the fault for a file that pyarrow rejects."""
+
+
+def read_shards(
+    shards: ShardFormat,
+    files: Sequence[DataFile],
+    records: tuple[int, ...] | None,
+    reading: Limits,
+    names: tuple[str, ...],
+    max_bytes: int,
+) -> Iterator[ArrowChunk]:
+    """Yields the selected rows of all files. Every file is checked before the first batch.
+
+    Raises:
+        DataFault: a file is damaged or none of the format, lacks a column, or has another type of column than others.
+    """
+    counts, types = [], ColumnTypes()
+    for file in files:
+        with reading_arrow(partial(shards.describe, file), reading):
+            counts.append(shards.count_rows(file, names, types))
+    part = reading.span(records, sum(counts), name_files(files))
+    if sum(counts) == 0:
+        raise files[0].fault("has columns and no record", "name another file")
+    start = 0
+    for file, count in zip(files, counts, strict=True):
+        own = slice(max(part.start - start, 0), min(part.stop - start, count))
+        start += count
+        if own.start >= own.stop:
+            continue
+        batches = shards.batches(file, own, names, max_bytes)
+        while True:
+            with reading_arrow(partial(shards.describe, file), reading):
+                batch = next(batches, None)
+            if batch is None:
+                break
+            yield ArrowChunk(file, *batch)

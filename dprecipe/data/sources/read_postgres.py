@@ -8,15 +8,16 @@ nothing but `pg_catalog` is searched for them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from dprecipe.data.frames import chunk_table
 from dprecipe.data.query import find_postgres_reason
 from dprecipe.data.raw import Raw, Reading, record_number
-from dprecipe.data.sources.base import Columns, Label
+from dprecipe.data.sources.queries import AnyPostgres
 from dprecipe.data.table import Collector
 from dprecipe.data.words import Header
 from dprecipe.faults import DataFault, UsageFault
@@ -49,16 +50,9 @@ TABLES = ("r", "p")
 """Values of `pg_class.relkind` that are tables: ordinary and partitioned."""
 
 
-def read_postgres(
-    variable: str,
-    tables: Mapping[str, str],
-    query: str,
-    views: bool,
-    columns: Columns,
-    label: Label | None,
-    reading: Reading,
-) -> Raw:
-    """Returns the records of the query's result. `views`: names in `tables` may be those of views.
+def read(source: AnyPostgres, root: Path, reading: Reading) -> Raw:
+    """Returns the records of the query's result. Names in `tables` may be those of views, of public records or where
+    `rows` is declared.
 
     Raises:
         UsageFault: psycopg is not installed, or the environment variable is not set.
@@ -66,18 +60,19 @@ def read_postgres(
             declared.
     """
     name = f"data.{reading.role}.query"
-    reason = find_postgres_reason(query, tuple(tables))
+    reason = find_postgres_reason(source.query, tuple(source.tables))
     if reason:
         raise DataFault(f"{name}: the query is refused: {reason}", "make a view of it in the database, and name that")
-    collector = Collector(columns, reading.data.preprocess, label, reading)
-    parts = ", ".join(f"{_quote(own)} AS (SELECT * FROM {_qualify(table)})" for own, table in tables.items())
-    with _transaction(variable, reading) as connection:
-        for table in tables.values():
+    views = source.rows is not None or not reading.private
+    collector = Collector(source.columns, reading.data.preprocess, source.read_label, reading)
+    parts = ", ".join(f"{_quote(own)} AS (SELECT * FROM {_qualify(table)})" for own, table in source.tables.items())
+    with _transaction(source.connection, reading) as connection:
+        for table in source.tables.values():
             _check_table(connection, table, views, name)
         first = 0
         with connection.cursor(name="dprecipe") as cursor:
             with _refused(name, reading):
-                cursor.execute(f"WITH {parts} {query.strip().removesuffix(';')}")
+                cursor.execute(f"WITH {parts} {source.query.strip().removesuffix(';')}")
                 present = normalise_texts([column.name for column in cursor.description or ()])
             _check_columns(collector.names, present, name)
             while True:

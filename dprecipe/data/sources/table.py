@@ -1,4 +1,4 @@
-"""The table of sources. A new one is one file here with two blocks, and one line below."""
+"""The table of sources. A new one is two blocks and a reader here, and a line below and in `base.READERS`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Union, get_args
 
 from pydantic import Field
 
+from dprecipe.data.sources.arrays import Digits, Idx, Npz, PublicDigits, PublicIdx, PublicNpz
 from dprecipe.data.sources.base import Labelled, SourceBlock
-from dprecipe.data.sources.csv_table import Csv, PublicCsv
-from dprecipe.data.sources.datasets import DatasetFolder, PublicDatasetFolder
-from dprecipe.data.sources.digits import Digits, PublicDigits
-from dprecipe.data.sources.duckdb import DuckDb, PublicDuckDb
-from dprecipe.data.sources.idx import Idx, PublicIdx
 from dprecipe.data.sources.image_folder import ImageFolder, PublicImageFolder
-from dprecipe.data.sources.json_lines import JsonLines, PublicJsonLines
-from dprecipe.data.sources.npz import Npz, PublicNpz
-from dprecipe.data.sources.parquet import Parquet, PublicParquet
-from dprecipe.data.sources.postgres import Postgres, PublicPostgres
+from dprecipe.data.sources.queries import DuckDb, Postgres, PublicDuckDb, PublicPostgres
+from dprecipe.data.sources.tables import (
+    Csv,
+    DatasetFolder,
+    JsonLines,
+    Parquet,
+    PublicCsv,
+    PublicDatasetFolder,
+    PublicJsonLines,
+    PublicParquet,
+)
 
 SOURCES: tuple[tuple[type[Labelled], type[SourceBlock]], ...] = (
     (Digits, PublicDigits),

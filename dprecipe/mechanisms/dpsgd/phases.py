@@ -12,18 +12,20 @@ from functools import cached_property
 
 from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import Finding, Severity
-from dprecipe.language.schedules import Schedule
+from dprecipe.language.base import Schedule
 from dprecipe.mechanisms.dpsgd.clipping import PlannedAdaptation, PlannedClip
 from dprecipe.mechanisms.dpsgd.plan import Phase
 from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, AutomaticClip, Dpsgd, PerLayerClip
 from dprecipe.noise.schema import phases
-from dprecipe.noisy_sum import piecewise, solve
+from dprecipe.noisy_sum import solve
 from dprecipe.noisy_sum.sampling import (
     BatchSchedule,
     FixedSizeSampling,
     Pace,
     TruncatedPoissonSampling,
     count_batches,
+    piece_starts,
+    split_steps,
 )
 from dprecipe.privacy.events import Charge, Event, run_lengths
 from dprecipe.privacy.grouped_sums import GroupedGaussian
@@ -114,9 +116,9 @@ class DpsgdRun:
         for moving in self.schedules.values():
             if not isinstance(moving, BatchSchedule):
                 length = self._events_of(moving, events)
-                cuts |= piecewise.piece_starts(length, length, self.pieces)
+                cuts |= piece_starts(length, length, self.pieces)
         results: list[Phase] = []
-        for first, end in piecewise.split_steps(cuts, events):
+        for first, end in split_steps(cuts, events):
             batch, count = self.pace.batch(first), end - first
             event = self._event(self._multiplier(multiplier, first, events), batch)
             constants = (event, self._norm(first, events), batch)

@@ -14,7 +14,7 @@ from typing import ClassVar
 from dprecipe.contract.mechanism import MechanismPlan
 from dprecipe.contract.plan import Length, Recorded, UsualPlan
 from dprecipe.mechanisms.dpsgd.clipping import PlannedClip, gradient_multiplier
-from dprecipe.noisy_sum import steps
+from dprecipe.noisy_sum import sampling
 from dprecipe.privacy.events import Charge, run_lengths
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 
@@ -32,12 +32,12 @@ class Phase:
     @property
     def steps(self) -> int:
         """The number of steps."""
-        return steps.count_steps([self.charge])
+        return sampling.count_steps([self.charge])
 
     @property
     def noise_multiplier(self) -> float:
         """The noise multiplier of the event."""
-        return steps.noise_multiplier(self.charge.event)
+        return sampling.noise_multiplier(self.charge.event)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class DpsgdPlan(UsualPlan):
 
     def __post_init__(self) -> None:
         for phase in self.phases:
-            if not steps.is_divisor(phase.divisor, phase.charge.event, self.size):
+            if not sampling.is_divisor(phase.divisor, phase.charge.event, self.size):
                 raise ValueError(f"batches of a {phase.charge.event.kind} don't have {phase.divisor} units on average")
 
     @property
@@ -165,7 +165,7 @@ class DpsgdPlan(UsualPlan):
         return f"{rates[0]:.6g}" if len(set(rates)) == 1 else _format_range([float(f"{rate:.6g}") for rate in rates])
 
     def _rate(self, phase: Phase) -> float | None:
-        return steps.sampling_rate(phase.charge.event, self.scheme, self.size)
+        return sampling.sampling_rate(phase.charge.event, self.scheme, self.size)
 
 
 def _format_range(values: Sequence[float]) -> str:

@@ -11,7 +11,7 @@ from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.dpsgd.phases import MAX_PHASES, DpsgdRun
 from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, Dpsgd, PerLayerClip
 from dprecipe.noise.schema import phases
-from dprecipe.noisy_sum import phased, solve
+from dprecipe.noisy_sum import solve
 from dprecipe.noisy_sum.sampling import TruncatedPoissonSampling
 
 FAMILIES = ("gaussian", "laplace")
@@ -191,7 +191,7 @@ def check_hidden_size(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
 
 def check_lengths(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     """Every phase and every schedule has a known end."""
-    findings = list(phased.check_phase_lengths(spec.noise))
+    findings = list(solve.check_phase_lengths(spec.noise))
     yield from findings
     if findings:
         return
@@ -222,7 +222,7 @@ def check_lengths(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
                 path,
             )
     if not any(moving.epochs is None for moving in run.schedules.values()) and run.opening:
-        yield from phased.check_last_phase(sum(run.lengths()), run.problem.events)
+        yield from solve.check_last_phase(sum(run.lengths()), run.problem.events)
 
 
 def check_augmentations(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:

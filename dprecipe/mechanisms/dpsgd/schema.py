@@ -7,11 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from dprecipe.language.base import Auto, Block, Fraction, PositiveFloat, PositiveInt, word_form
-from dprecipe.language.schedules import Schedule
+from dprecipe.language.base import Auto, Block, Fraction, PositiveFloat, PositiveInt, Schedule, word_form
 from dprecipe.noise.schema import MovingGaussianNoise, MovingNoise, phases
-from dprecipe.noisy_sum.sampling import BatchSampling
-from dprecipe.noisy_sum.uniform import UniformSteps
+from dprecipe.noisy_sum.sampling import BatchSampling, UniformSteps
 
 Threshold = Annotated[float, Field(ge=1e-6, le=1e6)]
 Weight = Annotated[float, Field(ge=1e-3, le=1e3)]

@@ -12,7 +12,7 @@ _MODEL = {
     "json_lines": "{kind: logistic_regression}",
     "npz": "{kind: mlp, hidden: [32], activation: tanh}",
 }
-MANY = 20_000
+MANY = 10_000
 """Fewer records than this all join in each step: without sampling, they need no more noise for the same accuracy."""
 _REST = """\
 
@@ -46,7 +46,7 @@ def starter_text(source: str, data: str, task: Task | None = None) -> str:
         return f"{data}\nmodel: {model}\n{_REST.format(**_BATCHES | {'sampling': sampling})}"
     model = "{kind: linear}" if _is_number(task) else "{kind: logistic_regression}"
     if not task.label:
-        model += "    # of a number or a count: linear, and lr a thirtieth"
+        model += "    # of a number or a count: linear, and lr a sixteenth"
     return f"{data}\nmodel: {model}\n{_REST.format(**_choose_steps(task))}"
 
 
@@ -60,15 +60,14 @@ def _choose_steps(task: Task) -> dict[str, str]:
 
     A rate above 2/L diverges, where L grows with the number of columns, and is four times larger for numbers.
     """
-    rate = (1.0 if _is_number(task) else 32.0) / (1 + task.columns)
+    rate = (1.0 if _is_number(task) else 16.0) / (1 + task.columns)
     chosen = {
         "sampling": "{scheme: full_batch}             # all records in each step",
-        "length": "steps: 100",
-        "optimizer": f"{{kind: sgd, lr: {float(f'{rate:.2g}')}}}",
+        "length": "steps: 400",
+        "optimizer": f"{{kind: sgd, lr: {float(f'{rate:.2g}')}}}\n"
+        "  average: {kind: tail, fraction: 0.5}    # of the iterates: less noise, at no price",
     }
     if task.size is not None and task.size >= MANY:
         sampling = f"{{scheme: poisson, batch_size: {task.size // 20}}}   # records of one step, on average"
-        chosen |= {"sampling": sampling, "length": "epochs: 10                 # passes over the data; or `steps`"}
-    if _is_number(task):
-        chosen["optimizer"] += "\n  average: {kind: tail, fraction: 0.5}    # of the iterates: less noise, at no price"
+        chosen |= {"sampling": sampling, "length": "epochs: 20                 # passes over the data; or `steps`"}
     return chosen

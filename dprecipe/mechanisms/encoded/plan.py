@@ -12,7 +12,7 @@ from dprecipe.contract.mechanism import MechanismPlan
 from dprecipe.contract.plan import Length, Recorded, UsualPlan
 from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.encoded.schema import FileCodebook, GaussianCodebook, KolmogorovSmirnov
-from dprecipe.noisy_sum import steps
+from dprecipe.noisy_sum import sampling
 from dprecipe.privacy.events import Charge, run_lengths
 
 ATTACHMENT = "codebook"
@@ -72,15 +72,15 @@ class EncodedPlan(UsualPlan):
 
     @property
     def length(self) -> Length:
-        return Length(steps.count_steps(self.phases), self.steps_per_epoch)
+        return Length(sampling.count_steps(self.phases), self.steps_per_epoch)
 
     @property
     def sampling_rate(self) -> float | None:
-        return steps.sampling_rate(self.phases[0].event, self.scheme, self.size)
+        return sampling.sampling_rate(self.phases[0].event, self.scheme, self.size)
 
     @cached_property
     def expected_batch(self) -> float:
-        return steps.expected_batch(self.phases[0].event, self.size)
+        return sampling.expected_batch(self.phases[0].event, self.size)
 
     @property
     def largest_expected_batch(self) -> float:
@@ -113,8 +113,8 @@ class EncodedPlan(UsualPlan):
     def _noise(self, charge: Charge) -> CodeNoise:
         event = charge.event
         family, shape = (event.family, event.shape) if isinstance(event, EncodedSum) else ("gaussian", None)
-        scale, sensitivity = steps.noise_multiplier(event), self.relative_sensitivity
-        multiplier = steps.shortest_number(scale * sensitivity, lambda value: value / sensitivity == scale)
+        scale, sensitivity = sampling.noise_multiplier(event), self.relative_sensitivity
+        multiplier = sampling.shortest_number(scale * sensitivity, lambda value: value / sensitivity == scale)
         return CodeNoise(charge.count, family, shape, multiplier, multiplier * self.codebook.norm)
 
     def describe(self) -> list[tuple[str, str]]:

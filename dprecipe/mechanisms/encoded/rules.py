@@ -13,7 +13,7 @@ from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook, Gradie
 from dprecipe.models.schema import Hub
 from dprecipe.noise import families
 from dprecipe.noise.schema import CauchyNoise, phases, shape_of
-from dprecipe.noisy_sum import phased, solve
+from dprecipe.noisy_sum import solve
 from dprecipe.noisy_sum.sampling import Pace
 
 FEW_COORDINATES = 1000
@@ -209,7 +209,7 @@ def check_distributions(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 def check_phase_lengths(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """Checks that every phase but the last has exactly one length."""
-    yield from phased.check_phase_lengths(spec.noise)
+    yield from solve.check_phase_lengths(spec.noise)
 
 
 def check_last_phase(spec: Encoded, facts: Facts) -> Iterator[Finding]:
@@ -219,7 +219,7 @@ def check_last_phase(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     if spec.sampling.scheme == "shuffle" or getattr(spec.sampling, "batch_size", 0) > facts.size:
         return
     problem = EncodedRun(spec, facts).problem
-    yield from phased.check_last_phase(problem.opening or 0, problem.events)
+    yield from solve.check_last_phase(problem.opening or 0, problem.events)
 
 
 def check_optimizer(spec: Encoded, facts: Facts) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from dprecipe.mechanisms.pnsgd.constants import Proven, round_above, round_below
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.schema import BallConstraint, BoxConstraint, Constraint, IntervalConstraint
-from dprecipe.noisy_sum.steps import shortest_number
+from dprecipe.noisy_sum.sampling import shortest_number
 from dprecipe.privacy.events import Charge
 
 

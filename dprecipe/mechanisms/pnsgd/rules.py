@@ -20,8 +20,7 @@ from dprecipe.mechanisms.pnsgd.schema import Pnsgd
 from dprecipe.mechanisms.pnsgd.set_rules import check_set
 from dprecipe.models.schema import Location, LogisticRegression
 from dprecipe.noise.schema import phases
-from dprecipe.noisy_sum import phased
-from dprecipe.noisy_sum.solve import MAX_STEPS
+from dprecipe.noisy_sum import solve
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
 
@@ -245,19 +244,19 @@ def check_lengths(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
         )
         return
     count = count_steps(spec, facts)
-    if count is not None and count > MAX_STEPS:
+    if count is not None and count > solve.MAX_STEPS:
         field = "steps" if facts.training.steps is not None else "epochs"
         yield Finding(
             "P109",
-            f"the run would take {count:,} steps; the limit is {MAX_STEPS:,}",
+            f"the run would take {count:,} steps; the limit is {solve.MAX_STEPS:,}",
             f"lower training.{field} or raise mechanism.batch_size",
             f"training.{field}",
         )
         return
-    findings = list(phased.check_phase_lengths(spec.noise))
+    findings = list(solve.check_phase_lengths(spec.noise))
     yield from findings
     if isinstance(spec.noise, tuple) and not findings:
-        yield from phased.check_last_phase(opening_steps(spec, facts), count)
+        yield from solve.check_last_phase(opening_steps(spec, facts), count)
 
 
 def check_learning_rate(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:

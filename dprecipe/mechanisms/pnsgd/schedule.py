@@ -1,7 +1,7 @@
 """Cuts a run into stages of whole steps, each with one learning rate and one scale of noise.
 
 The account charges these stages and the engine runs them, so what runs is what was accounted. A learning rate schedule
-becomes piecewise constant (`dprecipe.noisy_sum.piecewise`).
+becomes piecewise constant (`dprecipe.noisy_sum.sampling`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dprecipe.language.training import LearningRateSchedule
-from dprecipe.noisy_sum import piecewise
+from dprecipe.noisy_sum.sampling import piece_starts, split_steps
 
 MAX_STAGES = 256
 MAX_PHASES = MAX_STAGES // 2
@@ -44,9 +44,9 @@ def cut_stages(
         at += length
     cuts = {0, *begins}
     if isinstance(learning_rate, LearningRateSchedule):
-        cuts |= piecewise.piece_starts(_length(learning_rate, steps, batches), steps, MAX_STAGES - len(noise))
+        cuts |= piece_starts(_length(learning_rate, steps, batches), steps, MAX_STAGES - len(noise))
     results: list[Stage] = []
-    for first, end in piecewise.split_steps(cuts, steps):
+    for first, end in split_steps(cuts, steps):
         phase = max(index for index, start in enumerate(begins) if start <= first)
         rate = _rate(learning_rate, first, steps, batches)
         if results and (results[-1].learning_rate, results[-1].noise_scale) == (rate, scales[phase]):

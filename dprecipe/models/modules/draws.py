@@ -1,4 +1,7 @@
-"""Records the random draws of a module, to see whether each record has draws of its own.
+"""The random draws of a module: seeded, replaced by constants, or recorded to see whether records share them.
+
+With frozen draws a module is a function of its records alone, so that a record by itself, in a batch and under `vmap`
+can be compared. The constants do not matter, as long as they are the same in any batch.
 
 Each record has its own if the number of draws grows in proportion to the number of records. If a whole batch, or two
 records, share a draw, what a record gets depends on the others.
@@ -7,7 +10,8 @@ records, share a draw, what a record gets depends on the others.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -17,7 +21,95 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dprecipe.models.modules.frozen_draws import consumes_randomness, without_cudnn
+
+def draw_from(seed: int, device: torch.device) -> None:
+    """Seeds the global generators of torch (the processor's and the device's), Python and numpy.
+
+    `torch.manual_seed` draws the same numbers, and asks every kind of accelerator whether it is there, which takes
+    longer than a step of a small model.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed([seed % 2**32, (seed >> 32) % 2**32])
+
+
+@contextmanager
+def drawing_from(seed: int, device: torch.device) -> Iterator[None]:
+    """Lets layers that draw (dropout) draw from a fresh secret seed, for the reason given in `Store.batch`.
+
+    Torch's global generator is seeded, and those of Python and numpy, which a module from Python may ask; all of them
+    are left as they were found.
+    """
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            draw_from(seed, device)
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+
+
+CONSTANT = 0.5
+"""The result of a real draw. A Bernoulli draw gives 1: nothing is dropped. An integer draw gives the lowest."""
+
+
+@contextmanager
+def freeze_generators() -> Iterator[None]:
+    """Freezes all draws. Kernels that draw internally (cuDNN's, fused attention) are not used inside."""
+    with without_cudnn(), sdpa_kernel(SDPBackend.MATH), _FrozenDraws():  # type: ignore[no-untyped-call]
+        yield
+
+
+@contextmanager
+def without_cudnn() -> Iterator[None]:
+    """Turns cuDNN off inside the block. torch's own `cudnn.flags` would turn TF32 on."""
+    cudnn: Any = torch.backends.cudnn
+    enabled = cudnn.enabled
+    cudnn.enabled = False
+    try:
+        yield
+    finally:
+        cudnn.enabled = enabled
+
+
+class _FrozenDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not consumes_randomness(func):
+            return func(*args, **kwargs)
+        name = func.overloadpacket.__name__
+        if name == "native_dropout":
+            values, share, training = args
+            factor = 1 / (1 - share) if training is not False and share < 1 else 1.0
+            return values * factor, torch.ones_like(values, dtype=torch.bool)
+        if name == "randperm":
+            result: Tensor = func(*args, **kwargs)
+            return result.copy_(torch.arange(len(result), device=result.device))
+        draws = func(*args, **kwargs)
+        return _filled(draws, name, args) if isinstance(draws, Tensor) else draws
+
+
+def consumes_randomness(func: Any) -> bool:
+    """Returns True if an operation draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
+
+
+def _filled(draws: Tensor, name: str, args: Any) -> Tensor:
+    if name.startswith("bernoulli"):
+        return draws.fill_(1)
+    if name.startswith(("randint", "random")):
+        bounds = [arg for arg in args if isinstance(arg, int) and not isinstance(arg, bool)]
+        return draws.fill_(bounds[0] if len(bounds) > 1 else 0)
+    if name == "multinomial":
+        return draws.fill_(0)
+    return draws.fill_(CONSTANT) if draws.is_floating_point() else draws
+
 
 SEEDS = 1 << 62
 """Seeds of records that go through a module one by one are below this. Drawing a seed is not a draw of the module."""

@@ -22,8 +22,7 @@ from dprecipe.models.decoder_families import FAMILIES
 from dprecipe.models.form import UNLEARNED
 from dprecipe.models.hub_config import Config
 from dprecipe.models.zoo.hub import import_library
-from dprecipe.models.zoo.layers import OffsetRMSNorm, TransposedLinear, WideRMSNorm
-from dprecipe.models.zoo.next_tokens import NextTokens
+from dprecipe.models.zoo.layers import NextTokens, OffsetRMSNorm, TransposedLinear, WideRMSNorm
 
 HEADS = frozenset(f"{family.head}.weight" for family in FAMILIES.values())
 """The names that checkpoints have for the head."""
@@ -51,7 +50,9 @@ class CausalLanguageModel(nn.Module):
         self.add_module(family.backbone, backbone)
         embedding = self.embedding
         table = cast(nn.Parameter, embedding.weight)
-        self.add_module(family.head, NextTokens(table if self.is_tied else _draw_like(table)))
+        self.add_module(
+            family.head, NextTokens(table if self.is_tied else nn.Parameter(torch.empty_like(table).normal_(std=0.02)))
+        )
         self.head_name = f"{family.head}.weight"
         self._scale = math.sqrt(embedding.embedding_dim) if family.offset_norms else 1.0
         if self.is_tied:
@@ -232,10 +233,6 @@ def _take_over(new: nn.Module, old: nn.Module) -> nn.Module:
     for name, parameter in old.named_parameters(recurse=False):
         setattr(new, name, parameter)
     return new
-
-
-def _draw_like(weight: nn.Parameter) -> nn.Parameter:
-    return nn.Parameter(torch.empty_like(weight).normal_(std=0.02))
 
 
 def _drop_head(module: nn.Module, state: dict[str, Tensor], prefix: str, _: Any) -> None:

@@ -15,8 +15,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from dprecipe.faults import DataFault
-from dprecipe.models.origin import InitialWeights
-from dprecipe.models.public_record import parse_record
+from dprecipe.models.public_record import InitialWeights, parse_record
 from dprecipe.models.zoo.causal_lm import HEADS, CausalLanguageModel
 from dprecipe.models.zoo.hub import WEIGHTS
 

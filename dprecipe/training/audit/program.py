@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from dprecipe.contract.plan import Plan
-from dprecipe.models.draw_free import is_draw_free
 from dprecipe.models.form import Form
+from dprecipe.models.modules.inspection import is_draw_free
 from dprecipe.privacy.audit.results import Equality, Excess
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.training.audit.crafted import CraftedRecords

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.stages import PaidStage
 from dprecipe.data.facts import column_facts, source_shape
+from dprecipe.data.paid.bounds import find_bounds
 from dprecipe.data.paid.constants import (
     CountConstants,
     ItemConstants,
@@ -31,7 +32,6 @@ from dprecipe.data.paid.constants import (
 )
 from dprecipe.data.paid.schema import DpCategories, DpPca, DpVocabulary, item_columns
 from dprecipe.data.paid.stage import paid_step, public_units, release_stage
-from dprecipe.data.paid.stage_bounds import find_bounds
 from dprecipe.data.raw import TextValues
 from dprecipe.data.records import Records
 from dprecipe.data.schema import Data

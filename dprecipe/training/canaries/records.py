@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from dprecipe.data.facts import DataFacts
 from dprecipe.data.raw import Labels
 from dprecipe.data.records import RecordSource
-from dprecipe.models.modules.reweighted import call_with
+from dprecipe.models.outputs import call_with
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.events import Event
 from dprecipe.training.canaries.coins import Coins

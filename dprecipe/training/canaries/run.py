@@ -14,7 +14,7 @@ from dprecipe import durable
 from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import InternalFault
-from dprecipe.planning.canaries import canaries_of, naming_of
+from dprecipe.planning.audit import canaries_of, naming_of
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.audit.results import AuditBound, Guesses
 from dprecipe.privacy.audit.verdicts import judge_bound

@@ -7,8 +7,7 @@ from pathlib import Path
 from dprecipe.contract.plan import Plan
 from dprecipe.data.schema import AnySource
 from dprecipe.faults import DataFault
-from dprecipe.models.origin import InitialWeights
-from dprecipe.models.public_record import UsedRecords
+from dprecipe.models.public_record import InitialWeights, UsedRecords
 from dprecipe.training.program.file_digests import digest_files
 
 

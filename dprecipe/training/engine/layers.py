@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dprecipe.models.zoo.layers import OffsetRMSNorm, StandardisedConv2d, TransposedLinear, WideRMSNorm
-from dprecipe.models.zoo.next_tokens import NextTokens
+from dprecipe.models.zoo.layers import NextTokens, OffsetRMSNorm, StandardisedConv2d, TransposedLinear, WideRMSNorm
 from dprecipe.training.engine.taps import Call, Unplanned
 from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, SingleRecordTerm, Term, TokenErrors
 from dprecipe.training.engine.windows import WindowRows, by_record, layer_windows, rows_at

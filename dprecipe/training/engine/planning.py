@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dprecipe.library_warnings import ignoring_warnings
-from dprecipe.models.modules.frozen_draws import freeze_generators
+from dprecipe.libraries import ignoring_warnings
+from dprecipe.models.modules.draws import freeze_generators
 from dprecipe.training.engine.backward import GradientPlan, Loss
 from dprecipe.training.engine.clock import read_clock
 from dprecipe.training.engine.plan_check import check_plan

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 from dprecipe.models.modules.adapted import by_record
 from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.engine.synthetic import preserve_generators, synthetic_records

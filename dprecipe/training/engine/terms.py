@@ -19,8 +19,8 @@ from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from dprecipe.library_warnings import ignoring_warnings
-from dprecipe.models.zoo.next_tokens import count_logits
+from dprecipe.libraries import ignoring_warnings
+from dprecipe.models.zoo.layers import count_logits
 from dprecipe.training.engine.full_precision import before_norms
 from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.engine.standardised import SumStandardisation

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 from dprecipe import durable
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import Interrupted, UsageFault
-from dprecipe.language.loggers import LoggerBlock, MlflowLog
+from dprecipe.language.blocks import LoggerBlock, MlflowLog
 from dprecipe.libraries import check_libraries, is_installed
 from dprecipe.training.loggers.background import BackgroundSink
 from dprecipe.training.loggers.points import (

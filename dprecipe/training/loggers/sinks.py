@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol, final
 
-from dprecipe.language.loggers import CsvLog, LoggerBlock, MlflowLog, TensorBoardLog, WandbLog
+from dprecipe.language.blocks import CsvLog, LoggerBlock, MlflowLog, TensorBoardLog, WandbLog
 from dprecipe.libraries import importing_libraries
 from dprecipe.training.run import log
 

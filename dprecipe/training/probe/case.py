@@ -21,9 +21,7 @@ from torch import Tensor, nn
 from dprecipe.data.targets import Target
 from dprecipe.models.form import Form
 from dprecipe.models.modules.adapted import RecordByRecord
-from dprecipe.models.modules.draws import find_shared_draws, record_draws
-from dprecipe.models.modules.frozen_draws import freeze_generators
-from dprecipe.models.modules.seeded import drawing_from
+from dprecipe.models.modules.draws import drawing_from, find_shared_draws, freeze_generators, record_draws
 from dprecipe.training.engine.clipped_sum import Loss
 from dprecipe.training.engine.kinks import KINKS, MAX_DIFFERENCE, MOVED
 from dprecipe.training.probe.place import name_failure

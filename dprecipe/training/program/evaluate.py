@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from dprecipe import durable
 from dprecipe.data.raw import Labels
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget
-from dprecipe.models.modules.reweighted import call_with
-from dprecipe.models.outputs import find_right, interpret_outputs, label_units, unpack_labels
+from dprecipe.models.outputs import call_with, find_right, interpret_outputs, label_units, unpack_labels
 from dprecipe.timeline import phase
 from dprecipe.training.engine.backward import channels_last
 from dprecipe.training.engine.full_precision import in_full_precision

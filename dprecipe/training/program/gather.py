@@ -23,8 +23,7 @@ from dprecipe.data.problems import combine_faults
 from dprecipe.data.python_records import records_from_python
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.schema import AnySource
-from dprecipe.data.sequence_tokens import SequenceTokens
-from dprecipe.data.tokens import TOKENIZER, LibraryTokens
+from dprecipe.data.tokens import TOKENIZER, LibraryTokens, SequenceTokens
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.models.schema import Pretrained
 from dprecipe.progress import report_progress

@@ -28,9 +28,8 @@ from dprecipe.models.form import Form
 from dprecipe.models.hub_config import Config, check_config
 from dprecipe.models.initial import start_from
 from dprecipe.models.modules.adapted import adapt_module
-from dprecipe.models.modules.own_training import detach_trainers, inspect_training
-from dprecipe.models.origin import InitialWeights
-from dprecipe.models.private import inspect_module
+from dprecipe.models.modules.inspection import detach_trainers, inspect_module, inspect_training
+from dprecipe.models.public_record import InitialWeights
 from dprecipe.models.schema import CausalLm, Model, Pretrained, Transformer, Transformers
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.hub import SequenceClassifier, config_of, folder_of

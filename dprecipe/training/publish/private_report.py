@@ -26,7 +26,7 @@ from dprecipe.page import (
     render_table,
     render_tiles,
 )
-from dprecipe.release.plots import render_svg
+from dprecipe.release.figures import render_svg
 from dprecipe.release.scores import SHARES, format_score
 from dprecipe.screen import write_note
 from dprecipe.timeline import phase

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dprecipe.data.records import Records
 from dprecipe.data.storage import text_arrays
 from dprecipe.faults import UsageFault
-from dprecipe.models.origin import InitialWeights
+from dprecipe.models.public_record import InitialWeights
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release.facts import CheckResult, Origin, ReleasedTensor, RunFacts, commit_to_data, list_versions
 from dprecipe.training.probe.program import Check

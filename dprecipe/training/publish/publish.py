@@ -36,7 +36,7 @@ from dprecipe.progress import report_progress
 from dprecipe.release import folder as release_folder
 from dprecipe.release.environment import record_environment
 from dprecipe.release.facts import PublicScore, RunFacts
-from dprecipe.release.score_blocks import score_block
+from dprecipe.release.scores import score_block
 from dprecipe.release.stages import digest_constants
 from dprecipe.release.tensors import releases_adapters
 from dprecipe.release.untrusted import to_bytes

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import UsageFault
-from dprecipe.models.adapters import adapter_state
-from dprecipe.models.lora import LowRankLayer, merge_adapters
+from dprecipe.models.lora import LowRankLayer, adapter_state, merge_adapters
 from dprecipe.release.facts import Dtype, MadeBy, ReleasedTensor
 from dprecipe.release.origins import list_tensors, list_unchanged
 from dprecipe.release.tensors import releases_adapters

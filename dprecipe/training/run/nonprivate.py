@@ -36,14 +36,12 @@ from dprecipe.data.load import open_all_tokens, read
 from dprecipe.data.problems import combine_faults
 from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource
-from dprecipe.data.sequence_tokens import SequenceTokens
-from dprecipe.data.tokens import TOKENIZER, LibraryTokens
+from dprecipe.data.tokens import TOKENIZER, LibraryTokens, SequenceTokens
 from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.models.file import describe_file, parse_description
 from dprecipe.models.library_files import name_weights, render_library_files
 from dprecipe.models.lora import merge_adapters
-from dprecipe.models.origin import InitialWeights
-from dprecipe.models.public_record import KEY, PublicRecord, UsedRecipe, UsedRecords
+from dprecipe.models.public_record import KEY, InitialWeights, PublicRecord, UsedRecipe, UsedRecords
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.hub import SequenceClassifier
 from dprecipe.nonprivate import documents
@@ -51,8 +49,7 @@ from dprecipe.nonprivate.plan import PublicPlan
 from dprecipe.priors.record import digest_tensors
 from dprecipe.progress import Progress
 from dprecipe.release.facts import list_versions
-from dprecipe.release.score_blocks import AnyScore, state_score
-from dprecipe.release.scores import name_loss
+from dprecipe.release.scores import AnyScore, name_loss, state_score
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.training.program.evaluate import METRICS, HeldOut, Score
 from dprecipe.training.program.file_digests import digest_files, holding_still

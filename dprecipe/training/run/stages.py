@@ -26,8 +26,8 @@ from pathlib import Path
 from dprecipe import durable
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.stages import PaidStage
+from dprecipe.data.paid.bounds import find_misfit
 from dprecipe.data.paid.constants import StageConstants, dump_constants, parse_constants
-from dprecipe.data.paid.fit import find_misfit
 from dprecipe.data.paid.stage import release_stage
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.faults import BudgetSpent, InternalFault, RunFailed

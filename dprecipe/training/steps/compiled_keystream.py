@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 from dprecipe.training.engine.compilers import find_compiler, find_missing
 from dprecipe.training.steps.chacha import COLUMNS, DIAGONALS, PROGRAM_BLOCKS, PROGRAMS, TURNS, WORDS, Keystream
 

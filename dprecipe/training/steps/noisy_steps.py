@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from dprecipe.faults import InternalFault
 from dprecipe.language.training import Sgd
-from dprecipe.models.draw_free import is_draw_free
-from dprecipe.models.modules.seeded import drawing_from
+from dprecipe.models.modules.draws import drawing_from
+from dprecipe.models.modules.inspection import is_draw_free
 from dprecipe.noise.entropy import Purpose
 from dprecipe.noisy_sum.batches import UnitNumbers, draw_batch
 from dprecipe.training.engine.clipped_sum import ClippedSum

@@ -20,7 +20,7 @@ from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.paid.stage import size_share
 from dprecipe.faults import InternalFault, Interrupted, NothingLearned, RunFailed
 from dprecipe.noise.entropy import Secrets
-from dprecipe.planning.canaries import canaries_of
+from dprecipe.planning.audit import canaries_of
 from dprecipe.privacy.events import Charge, count_by_event, drop_first, take_first
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.progress import report_progress

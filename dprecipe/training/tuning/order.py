@@ -15,7 +15,7 @@ from dprecipe import __version__
 from dprecipe.contract.plan import Plan, RecipeSource
 from dprecipe.data.facts import Role
 from dprecipe.faults import Fault, RunFailed, UsageFault
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 from dprecipe.models.schema import Pretrained
 from dprecipe.planning.candidates import Point
 from dprecipe.release.facts import commit_to_data

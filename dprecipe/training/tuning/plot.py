@@ -9,7 +9,7 @@ from dprecipe.contract.drawing import MARK
 from dprecipe.contract.plan import Plan
 from dprecipe.libraries import importing_libraries
 from dprecipe.planning.candidates import Point
-from dprecipe.release.plots import plot_style
+from dprecipe.release.figures import plot_style
 
 
 def draw_trials(plan: Plan, rows: Sequence[tuple[Point, float | None]]) -> str:

@@ -20,7 +20,7 @@ from typing import final
 
 from dprecipe.contract.plan import RecipeSource
 from dprecipe.faults import InternalFault, Interrupted, RunFailed
-from dprecipe.library_warnings import ignore_all_warnings
+from dprecipe.libraries import ignore_all_warnings
 from dprecipe.planning.candidates import Point
 from dprecipe.training.run.signals import stopping_on_signals
 from dprecipe.training.tuning.draws import DrawnRuns

@@ -10,8 +10,8 @@ import pytest
 
 from dprecipe.data.checks import check_data
 from dprecipe.data.facts import describe_data, feature_norm
+from dprecipe.data.paid.bounds import find_bounds
 from dprecipe.data.paid.constants import QuantileConstants
-from dprecipe.data.paid.stage_bounds import find_bounds
 from dprecipe.data.schema import Data
 
 AGE = {"kind": "numeric", "min": 0, "max": 200}

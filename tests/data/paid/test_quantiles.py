@@ -11,10 +11,10 @@ from dprecipe.data.paid import quantiles
 from dprecipe.data.paid.quantiles import (
     FARTHEST,
     GRID_BITS,
+    Intervals,
     Ranks,
     draw_below,
     draw_quantile,
-    interval_weights,
     rank_values,
 )
 from dprecipe.data.paid.rows import UnitRows
@@ -30,6 +30,12 @@ def stream(seed: int = 1) -> Stream:
 def ranks_of(values: list[float], units: list[int] | None = None, low: float = 0.0, high: float = 10.0) -> Ranks:
     ids = None if units is None else np.array(units)
     return rank_values(np.array(values, np.float32), UnitRows.of(ids, len(values)), low, high)
+
+
+def interval_weights(ranks: Ranks, level: float, rank_weight: float) -> tuple[list[int], list[int]]:
+    """The first candidate of each interval, and its whole weight."""
+    intervals = Intervals(ranks, level, rank_weight)
+    return intervals.first.tolist(), intervals.weights(slice(0, len(intervals)))
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["id"])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dprecipe.data.paid.bounds import ColumnBounds
+from dprecipe.data.paid.bounds import ColumnBounds, find_misfit
 from dprecipe.data.paid.constants import (
     CountConstants,
     MomentConstants,
@@ -19,7 +19,6 @@ from dprecipe.data.paid.constants import (
     dump_constants,
     parse_constants,
 )
-from dprecipe.data.paid.fit import find_misfit
 from dprecipe.data.paid.moments import BITS, sum_moments
 from dprecipe.data.paid.rows import UnitRows
 from dprecipe.data.paid.stage import paid_steps, plan_charges, public_units, release_stage, size_share

@@ -13,6 +13,7 @@ from pathlib import Path
 import mpmath
 import pytest
 
+from dprecipe.cli.schema import plan_schema
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
@@ -21,7 +22,6 @@ from dprecipe.mechanisms.pate.rules import MAX_QUERIES
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 from dprecipe.planning import rules
 from dprecipe.planning.make import plan
-from dprecipe.planning.schema import plan_schema
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import torch
 
-from dprecipe.models.modules.seeded import drawing_from
+from dprecipe.models.modules.draws import drawing_from
 
 CPU = torch.device("cpu")
 

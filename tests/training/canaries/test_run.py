@@ -18,7 +18,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets, Stream
-from dprecipe.planning.canaries import naming_of
+from dprecipe.planning.audit import naming_of
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.audit.results import Guesses
 from dprecipe.privacy.ledger import read

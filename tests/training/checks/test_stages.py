@@ -14,7 +14,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.noise import lattice
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
-from dprecipe.release.checks import find_check_differences, list_checks
+from dprecipe.release.certificate import find_check_differences, list_checks
 from dprecipe.release.schema import CheckFacts
 from dprecipe.training.checks import stages as stage_check
 from dprecipe.training.checks.stages import stage_noise

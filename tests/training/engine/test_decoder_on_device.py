@@ -13,7 +13,7 @@ from torch import nn
 from dprecipe.models.decoder_config import check_decoder_config
 from dprecipe.models.lora import add_adapters
 from dprecipe.models.schema import Lora
-from dprecipe.models.zoo import next_tokens
+from dprecipe.models.zoo import layers
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel, causal_model
 from dprecipe.training.engine import choice, tiles
 from dprecipe.training.engine.planning import plan_of
@@ -106,7 +106,7 @@ def test_tiles_are_larger_where_kernels_take_long_to_start() -> None:
     assert tiles.OUTPUTS <= size < tokens
     assert size * max(records * width, records * 511) <= tiles.CACHE << 8
     assert tile_shape(8, 10_000, 64, CUDA, 1 << 20)[1] == (tiles.CACHE << 8) >> 20
-    assert next_tokens.count_logits(CUDA) == 16 * next_tokens.count_logits(CPU)
+    assert layers.count_logits(CUDA) == 16 * layers.count_logits(CPU)
 
 
 @pytest.mark.parametrize("start", [0, 5, 20])

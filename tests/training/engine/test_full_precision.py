@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dprecipe.faults import RunFailed
-from dprecipe.models.modules.frozen_draws import without_cudnn
+from dprecipe.models.modules.draws import without_cudnn
 from dprecipe.training.checks.precision import single_precision
 from dprecipe.training.engine import full_precision
 from dprecipe.training.engine.full_precision import PLACES, in_full_precision, largest_error

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dprecipe.models.zoo.layers import OffsetRMSNorm, TransposedLinear
-from dprecipe.models.zoo.next_tokens import NextTokens
+from dprecipe.models.zoo.layers import NextTokens, OffsetRMSNorm, TransposedLinear
 from dprecipe.training.engine import planning, tiles
 from dprecipe.training.engine.bookkeeping import STRATEGY_TEXTS, add_clipped, describe_plan
 from dprecipe.training.engine.clipping import Clipping
@@ -204,7 +203,7 @@ def test_parts_of_the_head_hold_few_logits_at_once(monkeypatch: pytest.MonkeyPat
     features, labels = records(4, 6)
     sums = []
     for limit in (1 << 22, 1):
-        monkeypatch.setattr("dprecipe.models.zoo.next_tokens.LOGITS", limit)
+        monkeypatch.setattr("dprecipe.models.zoo.layers.LOGITS", limit)
         sums.append(torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64))
         add_clipped(model, loss, features, labels, Clipping.flat(0.1), sums[-1], Reserve(4))
     torch.testing.assert_close(*sums, rtol=1e-5, atol=1e-7)

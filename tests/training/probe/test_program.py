@@ -18,7 +18,7 @@ from dprecipe.faults import RunFailed  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.form import Form  # noqa: E402
 from dprecipe.models.modules.adapted import adapt_module  # noqa: E402
-from dprecipe.models.modules.seeded import drawing_from  # noqa: E402
+from dprecipe.models.modules.draws import drawing_from  # noqa: E402
 from dprecipe.models.schema import Cnn, LogisticRegression, Mlp  # noqa: E402
 from dprecipe.training.engine.clipped_sum import ClippedSum, clipped_sum, per_record_gradients  # noqa: E402
 from dprecipe.training.engine.clipping import Clipping, layer_numbers  # noqa: E402

@@ -21,7 +21,7 @@ from dprecipe.nonprivate.plan import make_plan
 from dprecipe.planning.make import plan as plan_of
 from dprecipe.recipe.read import LoadedPublic, read_any, read_text
 from dprecipe.release.certificate import to_bytes
-from dprecipe.release.hub_folder import find_task
+from dprecipe.release.distribution import find_task
 from dprecipe.training.run.nonprivate import train
 from dprecipe.training.run.start import rehearse
 

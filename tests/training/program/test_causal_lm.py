@@ -27,7 +27,7 @@ from dprecipe.models.lora import add_adapters, merge_adapters  # noqa: E402
 from dprecipe.models.schema import Lora  # noqa: E402
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel, causal_model  # noqa: E402
 from dprecipe.models.zoo.checkpoint import digest_weights, load_decoder  # noqa: E402
-from dprecipe.release.score_blocks import state_score  # noqa: E402
+from dprecipe.release.scores import state_score  # noqa: E402
 from dprecipe.training.probe.program import examine_module  # noqa: E402
 from dprecipe.training.program.evaluate import Score  # noqa: E402
 from dprecipe.training.program.losses import NextTokenLoss  # noqa: E402

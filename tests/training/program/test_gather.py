@@ -7,7 +7,7 @@ import pytest
 
 from dprecipe.data.copies import list_copies
 from dprecipe.data.records import Records
-from dprecipe.data.sources.csv_table import Csv
+from dprecipe.data.sources.tables import Csv
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
 from dprecipe.training.program.gather import gather_records

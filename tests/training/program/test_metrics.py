@@ -16,7 +16,7 @@ from dprecipe.faults import CertificateInvalid
 from dprecipe.planning.make import plan as plan_of
 from dprecipe.recipe.read import read_text
 from dprecipe.release.certificate import to_bytes
-from dprecipe.release.score_blocks import SeveralScore
+from dprecipe.release.scores import SeveralScore
 from dprecipe.training.program.metrics import PRIVATE, find_calibration_error, measure, render_metrics
 
 GENERATOR = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from dprecipe.data.records import Records
-from dprecipe.models.modules.seeded import drawing_from
+from dprecipe.models.modules.draws import drawing_from
 from dprecipe.training.program.records import Store, UnitRowsBatch
 
 

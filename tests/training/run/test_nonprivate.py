@@ -22,16 +22,15 @@ from typer.testing import CliRunner
 import dprecipe
 from dprecipe.api import run
 from dprecipe.cli.main import app
+from dprecipe.cli.schema import SCHEMAS
 from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.models.load import load
-from dprecipe.models.origin import InitialWeights
-from dprecipe.models.public_record import NO_GUARANTEE
+from dprecipe.models.public_record import NO_GUARANTEE, InitialWeights
 from dprecipe.nonprivate.documents import provenance_schema
 from dprecipe.nonprivate.plan import make_plan
 from dprecipe.planning.make import plan as private_plan
 from dprecipe.recipe.read import LoadedPublic, read, read_any
 from dprecipe.release.certificate import to_bytes
-from dprecipe.schemas import SCHEMAS
 from dprecipe.training.checks.initial_weights import check_initial_weights
 from dprecipe.training.run.nonprivate import PublicRun, draw_batches, train
 from dprecipe.training.steps.optimise import apply_weight_decay

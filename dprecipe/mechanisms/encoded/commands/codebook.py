@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath
-from dprecipe.cli.documents import check_output, path_in_recipe, replace_output
+from dprecipe.cli.files import check_output, path_in_recipe, replace_output
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.libraries import check_libraries
@@ -19,7 +19,7 @@ from dprecipe.planning import rules
 from dprecipe.policy.apply import enforce_on_recipe
 from dprecipe.recipe.read import read
 from dprecipe.screen import write_output
-from dprecipe.text.files import read_file
+from dprecipe.text.load import read_file
 
 
 def write_codebook(

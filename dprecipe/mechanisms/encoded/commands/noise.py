@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dprecipe.cli.arguments import Overrides, RecipePath, TextOrJson
-from dprecipe.cli.documents import limit_notes, write_documents
+from dprecipe.cli.files import limit_notes, write_documents
 from dprecipe.contract.mechanism import Facts
 from dprecipe.contract.table import list_kinds
 from dprecipe.faults import PlanRefused, UsageFault
@@ -22,7 +22,7 @@ from dprecipe.mechanisms.encoded.commands.noise_document import Compared, Compar
 from dprecipe.mechanisms.encoded.commands.noise_plot import plot_noise
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook
 from dprecipe.noise.distributions import Distribution
-from dprecipe.noisy_sum.uniform import MayHaveUniformSteps
+from dprecipe.noisy_sum.sampling import MayHaveUniformSteps
 from dprecipe.planning import rules
 from dprecipe.planning.paid import solve_prices
 from dprecipe.recipe.read import Loaded, read

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dprecipe.cli.arguments import Overrides, RecipePath, TextOrJson
-from dprecipe.cli.documents import limit_notes, write_documents
+from dprecipe.cli.files import limit_notes, write_documents
 from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.pate.commands.forecast import forecast_plan

@@ -38,7 +38,7 @@ from dprecipe.noise.entropy import Stream
 from dprecipe.privacy import conversion, rounding
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release.plots import render_svg_file
+from dprecipe.release.figures import render_svg_file
 
 NOTE = "a function of the private votes: never publish it, and choose nothing by it"
 EXACT = 10**7

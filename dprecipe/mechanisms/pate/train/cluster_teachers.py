@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dprecipe import __version__
 from dprecipe.faults import RunFailed, UsageFault
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Labels, Lesson, Take, collect_votes
 from dprecipe.mechanisms.pate.train.machine import describe_machine
 from dprecipe.mechanisms.pate.train.shards import vote_type

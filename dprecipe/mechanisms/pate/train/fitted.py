@@ -17,8 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dprecipe.libraries import importing_libraries
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings, importing_libraries
 from dprecipe.models.build import build
 from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest
 from dprecipe.models.zoo.forest import MAX_LEVELS

@@ -35,9 +35,10 @@ from dprecipe.contract.plan import Length
 from dprecipe.data.augment import make_augmentation
 from dprecipe.data.facts import count_vocabulary
 from dprecipe.data.schema import Step
-from dprecipe.data.sources.base import Classes, Shape
+from dprecipe.data.sources.base import Shape
+from dprecipe.data.sources.labels import Classes
 from dprecipe.language.base import Block, NonNegativeInt, PositiveInt
-from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.libraries import ignoring_warnings
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.models.build import build
 from dprecipe.models.schema import LogisticRegression, Mlp, Model

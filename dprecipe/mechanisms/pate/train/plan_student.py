@@ -22,7 +22,7 @@ from dprecipe.data.preprocess import Floats
 from dprecipe.faults import InternalFault, NothingLearned, PlanRefused, RunFailed
 from dprecipe.mechanisms.pate.aggregators import Scores
 from dprecipe.models.build import build
-from dprecipe.models.modules.own_training import detach_trainers, inspect_steps
+from dprecipe.models.modules.inspection import detach_trainers, inspect_steps
 from dprecipe.progress import Progress
 from dprecipe.training.probe.place import name_failure
 from dprecipe.training.steps.step_failures import locate_failures

@@ -21,7 +21,7 @@ from dprecipe.contract.plan import Length
 from dprecipe.faults import NothingLearned
 from dprecipe.language.training import Training
 from dprecipe.mechanisms.pate.train.vat import unsupervised_loss
-from dprecipe.models.modules.seeded import drawing_from
+from dprecipe.models.modules.draws import drawing_from
 from dprecipe.training.program.losses import generalised_cross_entropy
 from dprecipe.training.program.moves import augmentation_moves
 from dprecipe.training.steps.optimise import Average, apply_weight_decay, learning_rate, optimizer_of

@@ -10,7 +10,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from dprecipe.contract.drawing import CAP, INK, MARK, SOFT
-from dprecipe.release.plots import plot_style
+from dprecipe.release.figures import plot_style
 
 if TYPE_CHECKING:
     from dprecipe.mechanisms.pnsgd.commands.positions import Curve

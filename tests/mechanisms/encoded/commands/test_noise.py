@@ -11,14 +11,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dprecipe.cli import documents
+from dprecipe.cli import files
+from dprecipe.cli.schema import SCHEMAS
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.encoded.commands import compare
 from dprecipe.mechanisms.encoded.commands.noise import as_encoding, compare_noise
 from dprecipe.noise.distributions import Distribution
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
-from dprecipe.schemas import SCHEMAS
 from tests.schemas import validator_of
 
 RECIPE = """\
@@ -180,6 +180,6 @@ def test_notes_on_progress_come_after_some_time(
     recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = iter([0.0, 1.0, 2.5, 2.5, 3.0])
-    monkeypatch.setattr(documents, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(files, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     compare_noise(recipe, MANY)
     assert capsys.readouterr().err == "1 of 3 distributions compared; now student_t(9)\n"

@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from dprecipe.cli.schema import SCHEMAS
 from dprecipe.contract.document import RecipeName
 from dprecipe.mechanisms.pate.commands.forecast_document import (
     Costs,
@@ -17,7 +18,6 @@ from dprecipe.mechanisms.pate.commands.forecast_document import (
     Stop,
 )
 from dprecipe.mechanisms.pate.schema import SmoothSensitivity
-from dprecipe.schemas import SCHEMAS
 from tests.schemas import validator_of
 
 FORECAST = Forecast(

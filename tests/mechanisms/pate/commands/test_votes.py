@@ -12,8 +12,9 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator
 
-from dprecipe.cli import documents
+from dprecipe.cli import files
 from dprecipe.cli import main as cli
+from dprecipe.cli.schema import SCHEMAS
 from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
@@ -24,7 +25,6 @@ from dprecipe.mechanisms.pate.commands.votes_plot import plot_votes
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
-from dprecipe.schemas import SCHEMAS
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "rules"
 FINE = GOLDEN / "fine-pate.yaml"
@@ -186,7 +186,7 @@ def test_notes_on_progress_come_after_some_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = iter([0.0, 1.0, 2.5, 3.0])
-    monkeypatch.setattr(documents, "time", SimpleNamespace(monotonic=lambda: next(clock, 3.0)))
+    monkeypatch.setattr(files, "time", SimpleNamespace(monotonic=lambda: next(clock, 3.0)))
     forecast_votes(FINE, [GNMAX, FEW])
     assert capsys.readouterr().err == "now costs of the votes\n"
 

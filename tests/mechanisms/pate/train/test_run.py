@@ -305,8 +305,8 @@ PUBLIC_ALONE = {
         "dprecipe.training.program.moves",
         "dprecipe.training.steps.optimise",
     ),
-    *("dprecipe.progress", "dprecipe.models.modules.seeded", "dprecipe.mechanisms.pate.aggregators"),
-    *("dprecipe.libraries", "dprecipe.library_warnings", "dprecipe.models.modules.own_training"),
+    *("dprecipe.progress", "dprecipe.models.modules.draws", "dprecipe.mechanisms.pate.aggregators"),
+    *("dprecipe.libraries", "dprecipe.models.modules.inspection"),
     *("dprecipe.training.steps.step_failures", "dprecipe.training.probe.place"),
     *(
         "dprecipe.mechanisms.pate.train.fitted",

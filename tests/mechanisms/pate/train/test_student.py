@@ -12,7 +12,7 @@ from torch import nn
 
 from dprecipe.data.raw import Reading
 from dprecipe.data.schema import Data
-from dprecipe.data.sources.digits import Digits
+from dprecipe.data.sources.arrays import Digits
 from dprecipe.faults import RunFailed
 from dprecipe.language.training import Training
 from dprecipe.mechanisms.pate.train.student import BATCH, student_length, train_student

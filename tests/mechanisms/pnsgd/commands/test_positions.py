@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dprecipe.cli.main import app
-from dprecipe.schemas import SCHEMAS
+from dprecipe.cli.schema import SCHEMAS
 from tests.schemas import validator_of
 
 RECIPE = """\
