@@ -298,8 +298,8 @@ def _check_row(step: Sequences, columns: Columns, path: str) -> Iterator[Finding
             yield Finding(
                 "R233",
                 f"a line of a row has no feature that says that {name!r} was missing",
-                f"write missing: {getattr(columns[name], 'fill', None)}, the value that the line gets",
-                f"data.train.columns.{name}.missing",
+                f"write missing: {getattr(columns[name], 'fill', None)} in the column, the value that the line gets",
+                f"{path}.row.{index}",
             )
     yield from find_repeated(step.row or (), f"{path}.row")
     if step.row is not None and step.end is None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from dprecipe.data.values import parse_number
-from dprecipe.data.words import CURRENCIES, MARKS, NUMBER_BESIDE
+from dprecipe.data.words import CURRENCIES, MARKS, MAX_NUMBER, NUMBER_BESIDE
 from dprecipe.data.writing import Decimal, Writing, find_wrong_affixes
 from dprecipe.text.spelling import normalise_texts
 
@@ -59,7 +59,7 @@ def guess_writing(texts: Sequence[str]) -> Writing | None:
 
 def _split_number(text: str) -> tuple[str, tuple[str, ...]] | None:
     """Returns the number in a text, and the texts before and after it."""
-    match = NUMBER_BESIDE.fullmatch(text)
+    match = NUMBER_BESIDE.fullmatch(text) if len(text) <= MAX_NUMBER else None
     if match is None:
         return None if parse_number(text) is None else (text, ())
     before, after = (match["before"] or "").strip(" \t-+\u2212"), (match["after"] or "").strip()

@@ -20,6 +20,8 @@ from dprecipe.language.base import Name
 
 Decimal = Literal["comma", "point"]
 MAX_AFFIXES, MAX_AFFIX = 10, 20
+MAX_LENGTH = 400
+"""Characters of a number; longer texts are none, and take no time."""
 Affixes = Annotated[
     tuple[Annotated[Name, Field(max_length=MAX_AFFIX)], ...], Field(min_length=1, max_length=MAX_AFFIXES)
 ]
@@ -43,7 +45,7 @@ class Writing:
         """Returns the finite number that a normalised text is; None if it is none, or if its groups of digits are not
         of three.
         """
-        match = _find_form(self).fullmatch(text)
+        match = _find_form(self).fullmatch(text) if len(text) <= MAX_LENGTH else None
         if match is None:
             return None
         before, sign, whole, fraction, exponent = match.group("before", "sign", "whole", "fraction", "exponent")

@@ -235,6 +235,12 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         "R233",
         ".row.0",
     ),
+    "an indicator in a row": (
+        {"a": {"kind": "boolean", "missing": {"fill": True, "indicator": True}}},
+        {"row": ("a",), "end": 0},
+        "R233",
+        ".row.0",
+    ),
     "a column twice": (TEXT, {"row": ("text", "text"), "end": 0}, "R202", ".row"),
     "a pair cut": (
         {**PAIR},

@@ -80,6 +80,11 @@ def test_texts_that_are_no_such_number(writing: Writing, text: str) -> None:
     assert writing.parse(text) is None
 
 
+@pytest.mark.parametrize("text", ["€" + " " * 100_000 + "x", "1 " * 50_000, "1.234" * 20_000, "9" * 100_000])
+def test_a_long_text_is_no_number_and_takes_no_time(text: str) -> None:
+    assert COMMA.parse(text) is None
+
+
 @pytest.mark.parametrize("writing", [COMMA, POINT, BESIDE])
 def test_a_chunk_is_parsed_like_its_texts(writing: Writing) -> None:
     texts = [text for _, text, _ in NUMBERS] + [text for _, text in NONE]
