@@ -94,6 +94,10 @@ def test_what_decides_a_copy(data: Data, block, tmp_path: Path, monkeypatch: pyt
     assert read(block(source, **{"preprocess": STEPS, "size": ROWS}))
     swapped = {**source, "columns": dict(reversed(source["columns"].items()))}
     assert read(block(swapped, **declared))
+    number = next(name for name, column in source["columns"].items() if column["kind"] == "numeric")
+    for keys in ({"missing": {"fill": 1.0, "indicator": True}}, {"affixes": ["kg"]}):
+        other = {**source["columns"], number: {**source["columns"][number], **keys}}
+        assert read(block({**source, "columns": other}, **declared))
     assert read(data, "test")
     with pytest.raises(DataFault, match="does not have the number of units"):
         read(block(source, **{**declared, "size": 41}))

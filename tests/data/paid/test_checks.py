@@ -247,6 +247,10 @@ def test_bounds_are_in_the_units_of_columns_or_of_features() -> None:
     result = find_bounds(data_of(table(), HASH, quantiles(columns=["gain", "age"], bounds={"age": [50, 400]})), 1)
     assert result.features.tolist() == [0, 1]
     np.testing.assert_allclose([result.low, result.high], [[0.25, 0.0], [1.0, 1.0]])
+    indicated = {"gain": {**COLUMNS["gain"], "missing": {"fill": 0, "indicator": True}}, "age": COLUMNS["age"]}
+    result = find_bounds(data_of(table(indicated), quantiles(columns=["gain", "age"])), 0)
+    assert result.features.tolist() == [0, 2]  # feature 1 says that gain is missing
+    assert len(find_bounds(data_of(table(indicated), standardize(columns="all")), 0).features) == 3
     result = find_bounds(data_of(NPZ, standardize(bounds=[-3, 5])), 0)
     assert (result.low.tolist(), result.high.tolist()) == ([-3.0] * 7, [5.0] * 7)
     result = find_bounds(data_of(IMAGES, {"scattering": {}}, standardize(bounds=[-1, 1])), 1)
