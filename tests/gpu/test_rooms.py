@@ -8,8 +8,8 @@ import torch
 
 from dprecipe.language.training import Adam
 from dprecipe.mechanisms.encoded import codebook
-from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder
+from dprecipe.mechanisms.encoded.train.run import kolmogorov_smirnov
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.mechanisms.pate.train.checks import check_vote_sensitivity
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_votes
