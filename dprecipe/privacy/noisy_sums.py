@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dprecipe.language.base import PositiveFloat, PositiveInt
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.box.box import BoxSum
-from dprecipe.privacy.box.event import BoxEvent
+from dprecipe.privacy.box.box import BoxEvent, BoxSum
 from dprecipe.privacy.event_kinds import register_event
 from dprecipe.privacy.events import Event, NormKind, Rate, check_positive, check_rate
 from dprecipe.privacy.questions import CappedSum, FixedSizeSum, GaussianSum, Question

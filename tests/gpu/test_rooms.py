@@ -14,8 +14,8 @@ from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.mechanisms.pate.train.checks import check_vote_sensitivity
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_votes
 from dprecipe.mechanisms.pnsgd.train.descent import CpuBackend, Objective
-from dprecipe.mechanisms.pnsgd.train.device_backend import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.losses import Logistic, Loss, Softmax, Squared
+from dprecipe.mechanisms.pnsgd.train.run import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.sets import Ball
 from dprecipe.noise.distributions import Distribution
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from dprecipe.privacy.audit import counts
-from dprecipe.privacy.audit.guesses import lower_epsilon_of_guesses
+from dprecipe.privacy.audit.counts import lower_epsilon_of_guesses
 from dprecipe.privacy.audit.power import smallest_fault
 from dprecipe.privacy.audit.results import (
     AttackTrials,

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.dpsgd.clipping import PlannedClip
-from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, Phase
+from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, Phase, PlannedClip
 from dprecipe.models.outputs import label_type
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.noisy_sum.batches import UnitNumbers

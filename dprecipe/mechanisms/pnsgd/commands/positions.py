@@ -22,11 +22,10 @@ from dprecipe.contract.facts import Probability
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import UsageFault
 from dprecipe.language.base import NonNegativeFloat, PositiveInt
-from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
+from dprecipe.mechanisms.pnsgd.events import ProjectedDescent, choose_positions
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.theory import last_iterate
 from dprecipe.mechanisms.pnsgd.theory.paper import comparison_at, paper_contraction
-from dprecipe.mechanisms.pnsgd.theory.positions import choose_positions
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import rounding
 from dprecipe.privacy.events import one_of

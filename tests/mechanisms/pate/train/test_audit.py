@@ -21,8 +21,8 @@ from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.train import audit as whole
 from dprecipe.mechanisms.pate.train import audit_ballot, audit_teachers, ballot, scratch_ballot
 from dprecipe.mechanisms.pate.train.audit import attack_releases, audit
+from dprecipe.mechanisms.pate.train.ballot import RemainingBudget
 from dprecipe.mechanisms.pate.train.learn import DealtParts
-from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
 from dprecipe.mechanisms.pate.train.shards import VoteStore
 from dprecipe.privacy.audit.verdicts import judge_bound, judge_test
 from dprecipe.privacy.ledger import LedgerWriter
