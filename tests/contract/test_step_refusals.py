@@ -38,10 +38,10 @@ INTERNAL = "a fault of ours, which no recipe can bring about"
 REHEARSED = "`rehearse_step` takes the same path before there is a folder"
 MACHINE = "disk, network or another process, as they are by then"
 SORTED = {
-    "mechanisms/dpsgd/train/program.py: ClippedSums.divide": "units of several records: R307",
-    "mechanisms/dpsgd/train/program.py: _group_numbers": REHEARSED,
-    "mechanisms/dpsgd/train/program.py: clipping_of": REHEARSED,
-    "mechanisms/encoded/train/program.py: Encoding.divide": "sharding with another mechanism: R307",
+    "mechanisms/dpsgd/train/run.py: ClippedSums.divide": "units of several records: R307",
+    "mechanisms/dpsgd/train/run.py: _group_numbers": REHEARSED,
+    "mechanisms/dpsgd/train/run.py: clipping_of": REHEARSED,
+    "mechanisms/encoded/train/run.py: Encoding.divide": "sharding with another mechanism: R307",
     "training/canaries/gradients.py: GradientCanaries.add": INTERNAL,
     "training/canaries/gradients.py: GradientCanaries.score": INTERNAL,
     "training/canaries/gradients.py: _probability_of": INTERNAL,

@@ -13,7 +13,7 @@ from torch import nn
 from dprecipe.faults import RunFailed
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy import gdp
-from dprecipe.privacy.audit.guesses import lower_epsilon_of_guesses
+from dprecipe.privacy.audit.counts import lower_epsilon_of_guesses
 from dprecipe.privacy.audit.naming import choose_naming
 from dprecipe.privacy.audit.results import Guesses
 from dprecipe.privacy.events import Event
