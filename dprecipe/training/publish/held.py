@@ -219,8 +219,7 @@ def _release(
 
 def _remove_losers(plan: Plan, folder: RunFolder) -> None:
     with importing_libraries():
-        from dprecipe.training.tuning.losers import load_recipient
-        from dprecipe.training.tuning.removal import locate_trials, remove_losers
+        from dprecipe.training.tuning.losers import load_recipient, locate_trials, remove_losers
         from dprecipe.training.tuning.trials import Trials
 
     if locate_trials(folder).exists():
