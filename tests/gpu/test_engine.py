@@ -31,11 +31,10 @@ from dprecipe.training.engine.clipped_sum import (
 )
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.clipping import layer_numbers as layers_of
-from dprecipe.training.engine.clock import read_clock
 from dprecipe.training.engine.compiled import Passes
-from dprecipe.training.engine.full_precision import in_full_precision, in_run_precision
+from dprecipe.training.engine.compilers import read_clock
+from dprecipe.training.engine.full_precision import HALF, Reduced, in_full_precision, in_run_precision
 from dprecipe.training.engine.planning import plan_of
-from dprecipe.training.engine.reduced import HALF, Reduced
 from dprecipe.training.engine.shares import list_candidates, shares_of
 from dprecipe.training.engine.strategies import GradientStore, Weights
 from dprecipe.training.engine.taps import Unplanned

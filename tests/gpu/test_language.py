@@ -22,9 +22,9 @@ from dprecipe.training.engine import shares
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, find_fallbacks
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
+from dprecipe.training.engine.full_precision import HALF, Reduced
 from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.recompute import Recompute
-from dprecipe.training.engine.reduced import HALF, Reduced
 from dprecipe.training.program.losses import NextTokenLoss
 from tests.decoders import DECODERS
 

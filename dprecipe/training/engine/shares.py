@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from dprecipe.training.engine.backward import CallTerms, GradientPlan, Loss, find_terms
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.clock import read_clock
-from dprecipe.training.engine.reserve import Reserve
+from dprecipe.training.engine.compilers import read_clock
+from dprecipe.training.engine.rounding import Reserve
 from dprecipe.training.engine.strategies import (
     Ghost,
     GradientStore,

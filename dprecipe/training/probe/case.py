@@ -25,7 +25,7 @@ from dprecipe.models.modules.draws import find_shared_draws, record_draws
 from dprecipe.models.modules.frozen_draws import freeze_generators
 from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.training.engine.clipped_sum import Loss
-from dprecipe.training.engine.kinks import KINKS, MAX_DIFFERENCE, MOVED
+from dprecipe.training.engine.rounding import KINKS, MAX_DIFFERENCE, MOVED
 from dprecipe.training.probe.place import name_failure
 from dprecipe.training.program.losses import synthetic_labels
 

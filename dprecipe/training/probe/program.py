@@ -26,7 +26,7 @@ from dprecipe.training.engine.bookkeeping import pad_records
 from dprecipe.training.engine.clipped_sum import Loss
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.engine.kinks import limit_difference
+from dprecipe.training.engine.rounding import limit_difference
 from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.probe.case import (
     KINK_DRAWS,

@@ -16,9 +16,9 @@ from dprecipe.models.schema import Lora
 from dprecipe.models.zoo import next_tokens
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel, causal_model
 from dprecipe.training.engine import shares, tiles
+from dprecipe.training.engine.full_precision import Reduced
 from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.recompute import Recompute
-from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.shares import shares_of
 from dprecipe.training.engine.strategies import GradientStore, Weights
 from dprecipe.training.engine.terms import Products

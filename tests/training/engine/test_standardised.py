@@ -11,7 +11,7 @@ from dprecipe.models.zoo.layers import StandardisedConv2d, standardise_weights
 from dprecipe.training.engine import layers
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.norms import row_squares
+from dprecipe.training.engine.rounding import row_squares
 from dprecipe.training.engine.standardised import SumStandardisation
 from dprecipe.training.program.losses import cross_entropy
 
