@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import errno
 import math
-import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,7 +26,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.schema import Data
-from dprecipe.faults import CertificateInvalid, NothingLearned, RunFailed
+from dprecipe.faults import NothingLearned
 from dprecipe.models.file import describe_file
 from dprecipe.models.hub_config import Config
 from dprecipe.models.library_files import name_weights
@@ -46,7 +44,6 @@ from dprecipe.release.score_blocks import score_block
 from dprecipe.release.stages import digest_constants
 from dprecipe.release.tensors import releases_adapters
 from dprecipe.release.untrusted import to_bytes
-from dprecipe.release.verify import verify
 from dprecipe.timeline import phase
 from dprecipe.training.audit.kept import join_audits, read_audit
 from dprecipe.training.canaries.run import judge_guesses, refuse_release
@@ -182,7 +179,7 @@ def release_run(
 
     def check(draft: Path) -> None:
         report_progress("verifying the release from its folder alone")
-        check_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
+        held.check_verified(draft, folder, ledger)
 
     with suppress(OSError):  # no release waits for it
         record_environment(folder.private, plan.digest)
@@ -232,28 +229,6 @@ def _is_public(plan: Plan, finished: Finished) -> bool:
     return plan.publishes_scores and not finished.test_from_python
 
 
-@phase("verify")
-def check_verified(draft: Path, rejected: Path, insecure: bool) -> None:
-    """Checks that the release in `draft` verifies, except for its fixed randomness where that is `insecure`.
-
-    Raises:
-        RunFailed: it does not; it is moved to `rejected`, in private/, for inspection.
-    """
-    try:
-        verify(draft, max_seconds=None, max_memory=None)  # it was made here
-    except CertificateInvalid as invalid:
-        failures = [line for line in invalid.failures if not insecure or not line.startswith(INSECURE)]
-        if not failures:
-            return
-        shutil.rmtree(rejected, ignore_errors=True)
-        os.rename(draft, rejected)
-        raise RunFailed(
-            f"the release does not verify, so there is none: {'; '.join(failures)}",
-            f"don't publish it (it is in {rejected}); fix what is named, then continue with --resume, which spends "
-            "nothing more; if it stays, please report this",
-        ) from None
-
-
 def describe_release(
     plan: Plan, provenance: RunProvenance, finished: Finished, constants: Sequence[StageConstants]
 ) -> dict[str, Any]:
@@ -271,9 +246,6 @@ def write_weights(path: Path, plan: Plan, finished: Finished, description: Mappi
     except SafetensorError as error:
         raise OSError(errno.EIO, str(error)) from None
     (path / "model.json").write_bytes(to_bytes(description))
-
-
-INSECURE = "randomness.insecure_seed"
 
 
 def _history(plan: Plan, folder: RunFolder, score: Score | None) -> list[dict[str, float]]:
