@@ -25,11 +25,8 @@ REACHED = (
 AROUND = (
     *(f"training/{name}" for name in ("audit", "checks", "loggers", "prior", "probe", "publish", "tuning")),
     *(f"training/processes/{name}" for name in ("cluster", "launch")),
-    *(f"training/program/{name}" for name in ("gather", "physical_batch", "program")),
-    *(
-        f"training/run/{name}"
-        for name in ("account_run", "attempt", "folder", "nonprivate", "public_state", "runner", "spend_once")
-    ),
+    *(f"training/program/{name}" for name in ("gather", "program")),
+    *(f"training/run/{name}" for name in ("account_run", "attempt", "folder", "nonprivate", "runner", "spend_once")),
     *(f"training/run/{name}" for name in ("stages", "start")),
     "training/steps/stepwise",
 )
@@ -58,7 +55,7 @@ SORTED = {
     "training/processes/processes.py: reporting_unreachable": MACHINE,
     "training/processes/sharded_weights.py: check_in_blocks": "asked by `StepwiseRunner.prepare`",
     "training/processes/shards.py: check_divisible": "asked by `StepwiseRunner.prepare`",
-    "training/steps/snapshot.py: TensorSnapshot._check_unmoved": "private records: the probe has seen no weight move",
+    "training/steps/step_failures.py: TensorSnapshot._check_unmoved": "private records: the probe saw no weight move",
     "training/steps/step_failures.py: locate_failures": "private records: synthetic ones raised nothing",
 }
 

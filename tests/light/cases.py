@@ -105,7 +105,7 @@ GROUPS: tuple[tuple[Case, ...], ...] = (
         refused("run dpsgd.yaml --rehearse", TRAINING),
         refused("run dpsgd.yaml --out runs/one", TRAINING),
         refused("run none.yaml --out runs/none", TRAINING),
-        refused("tune tuned.yaml --out runs/best", f"{TRAINING}, matplotlib"),
+        refused("tune tuned.yaml --out runs/best", TRAINING),
         refused("audit dpsgd.yaml", "torch"),
         refused("prior prior.yaml --out again.safetensors", "torch"),
         refused("prior --check prior.safetensors --retrain", "torch, safetensors"),

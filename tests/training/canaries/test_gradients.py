@@ -25,7 +25,7 @@ from dprecipe.privacy.noisy_sums import (
     PoissonGaussian,
     PoissonLaplace,
 )
-from dprecipe.training.canaries.coins import Coins
+from dprecipe.training.canaries.contract import Coins
 from dprecipe.training.canaries.gradients import GradientCanaries
 from dprecipe.training.engine import clipped_sum as sums
 from dprecipe.training.engine.clipped_sum import ClippedSum

@@ -21,8 +21,8 @@ from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, clipped_sum, find_fallbacks
 from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.engine.compiled import Passes
+from dprecipe.training.engine.full_precision import Reduced
 from dprecipe.training.engine.recompute import Recompute
-from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.sharded_sum import PassSizes, Shards, plan_passes, sharded_clipped_sum
 from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
 from dprecipe.training.probe.sums import SumTests, clipping_tests

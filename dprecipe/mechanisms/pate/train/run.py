@@ -47,8 +47,8 @@ from dprecipe.training.publish.provenance import private_of
 from dprecipe.training.publish.publish import Finished
 from dprecipe.training.publish.released import trained_names
 from dprecipe.training.run.attempt import open_attempt
+from dprecipe.training.run.checkpoint import check_trained
 from dprecipe.training.run.folder import RunFolder
-from dprecipe.training.run.lost_steps import check_trained
 from dprecipe.training.run.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.run.signals import stopping_on_signals
 from dprecipe.training.steps.step_failures import locate_failures

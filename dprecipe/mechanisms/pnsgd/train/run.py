@@ -67,9 +67,9 @@ from dprecipe.training.publish.provenance import RunProvenance, private_of
 from dprecipe.training.publish.publish import Finished
 from dprecipe.training.run import log
 from dprecipe.training.run.attempt import open_attempt
+from dprecipe.training.run.checkpoint import SaveSchedule
 from dprecipe.training.run.folder import RunFolder
 from dprecipe.training.run.runner import PythonInputs, Rehearsal, Run, Runner, Start
-from dprecipe.training.run.save_schedule import SaveSchedule
 from dprecipe.training.run.signals import stopping_on_signals
 from dprecipe.training.run.spend_once import check_affordable, is_settled, spend_once
 
