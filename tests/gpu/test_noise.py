@@ -20,8 +20,8 @@ from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.noise.lattice import lattice_spacing
-from dprecipe.training.checks.noise import keystream_known, noise_scale, single_precision
-from dprecipe.training.engine.full_precision import MAX_ERROR, largest_error
+from dprecipe.training.checks.noise import MAX_ERROR, keystream_known, noise_scale, single_precision
+from dprecipe.training.engine.full_precision import largest_error
 from dprecipe.training.steps import noise
 from dprecipe.training.steps.chacha import BLOCK, PROGRAMS, Keystream
 from dprecipe.training.steps.compiled_keystream import compile_keystream
