@@ -16,8 +16,8 @@ import torch
 from figures import Spread, alternate, parser_of, peak_of, ratio, seconds_of, write_json
 
 from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
-from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum
+from dprecipe.mechanisms.encoded.train.run import kolmogorov_smirnov
 from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.noise.distributions import Distribution
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, per_record_gradients

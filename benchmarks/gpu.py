@@ -46,9 +46,8 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
-from dprecipe.training.engine.full_precision import before_norms, in_full_precision, in_run_precision
+from dprecipe.training.engine.full_precision import Reduced, before_norms, in_full_precision, in_run_precision
 from dprecipe.training.engine.recompute import Recompute
-from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.sizes import free_bytes
 from dprecipe.training.steps import noise
 from dprecipe.training.steps.chacha import Keystream

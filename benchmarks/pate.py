@@ -24,8 +24,7 @@ from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory.vote_analysis import analyse_votes
 from dprecipe.mechanisms.pate.train.analysis import voting_of
 from dprecipe.mechanisms.pate.train.answers import AnswersFile
-from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
-from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
+from dprecipe.mechanisms.pate.train.ballot import Ballot, RemainingBudget, noise_streams
 from dprecipe.mechanisms.pate.votes_file import count_labels
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan as make_plan

@@ -19,8 +19,8 @@ from figures import Spread, alternate, parser_of, ratio, write_json
 from dprecipe.data.records import Records
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.train.descent import Backend, CpuBackend, Descent, Noise, Objective, State
-from dprecipe.mechanisms.pnsgd.train.device_backend import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.losses import Logistic
+from dprecipe.mechanisms.pnsgd.train.run import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.sets import Ball
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets

@@ -119,10 +119,10 @@ def tune(
     Raises:
         UsageFault: Ray is not installed or no cluster is reachable, before anything is spent; see there for the others.
     """
-    from dprecipe.libraries import TUNING, check_libraries, importing_libraries
+    from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
 
     _check_plan(plan)
-    check_libraries("tuning", *TUNING)
+    check_libraries("tuning", *TRAINING)
     with importing_libraries():
         from dprecipe.training.tuning.run import tune as tune_plan
 

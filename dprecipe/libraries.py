@@ -45,8 +45,6 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
 """The optional libraries by the extra that installs them: the name of the import, and that of the package."""
 TRAINING = ("torch", "lightning", "safetensors", "sklearn")
 """The libraries that a run imports, some of them after its first charge."""
-TUNING = (*TRAINING, "matplotlib")
-"""Libraries that a tuned run imports, which draws its scores at the end."""
 _is_own_process = False
 TORCHVISION_OFFSET = 15
 """torchvision 0.(n + 15) is made for torch 2.n, and fails with any other."""

@@ -25,7 +25,7 @@ COLUMN = f"id\n{FORGED}\n\u202egnorw\u2069\u2028\U000e0041"
 RAW = ("\x1b", "\x9b", "\u202e", "\u2069", "\u2028", "\U000e0041")
 WRITERS = {
     "screen.py",
-    "mechanisms/pate/train/worker.py",  # a process that answers its parent through a pipe
+    "mechanisms/pate/train/pool.py",  # a process that answers its parent through a pipe
 }
 
 

@@ -226,7 +226,7 @@ def describe_canaries(plan: Plan) -> list[tuple[str, str]]:
     count, block = canaries_of(plan), plan.audit
     if not count or block is None:
         return []
-    from dprecipe.privacy.audit.guesses import lower_epsilon_of_guesses  # needed by few plans
+    from dprecipe.privacy.audit.counts import lower_epsilon_of_guesses  # needed by few plans
     from dprecipe.privacy.audit.power import smallest_fault
     from dprecipe.privacy.audit.results import Guesses
 

@@ -10,7 +10,7 @@ import typer
 from dprecipe import __version__
 from dprecipe.cli.arguments import DataRoot, Overrides, RayAddress, RecipePath, Resume, RunOut
 from dprecipe.faults import BudgetSpent, PlanRefused, UsageFault
-from dprecipe.libraries import TUNING, check_libraries, importing_libraries
+from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
 from dprecipe.screen import write_note, write_output
 
 
@@ -39,7 +39,7 @@ def tune(
     findings = find_unverifiable(plan)
     if findings:
         raise PlanRefused(loaded.located(findings))
-    check_libraries("tuning", *TUNING)
+    check_libraries("tuning", *TRAINING)
     if cluster is not None:
         check_libraries("--ray", "ray")
     write_output(plan_lines(plan))

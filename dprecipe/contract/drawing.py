@@ -21,6 +21,8 @@ LEFT, RIGHT, TOP, BOTTOM = 60.0, 311.0, 8.0, 165.0
 """The area of the data; the rest is for numbers and names."""
 TICKS = 6
 """Largest number of ticks on an axis."""
+MAX_NAMES = 10
+"""Largest number of names on an axis; of more, every second, third, … is written."""
 MAX_DOTS = 200
 """Largest number of points that are marked on a curve; a longer curve is only a line."""
 SMALL, USUAL = 9.0, 10.5
@@ -52,7 +54,8 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class AxisScale:
     """Numbers from `low` to `high`, which is larger, and their places from `start` to `end`. `is_log`: all are
-    positive, and equal distances are equal ratios. `is_whole`: only whole numbers are written."""
+    positive, and equal distances are equal ratios. `is_whole`: only whole numbers are written. `names`: written instead
+    of the numbers 0, 1, 2, …"""
 
     low: float
     high: float
@@ -60,6 +63,7 @@ class AxisScale:
     end: float
     is_log: bool = False
     is_whole: bool = False
+    names: tuple[str, ...] = ()
 
     def place(self, value: float) -> float:
         """Returns the place of a number; a number outside the scale is placed at its end."""
@@ -72,6 +76,8 @@ class AxisScale:
 
     def list_ticks(self) -> list[tuple[float, str]]:
         """Lists round numbers, each with its text."""
+        if self.names:
+            return [(float(i), self.names[i]) for i in range(0, len(self.names), -(-len(self.names) // MAX_NAMES))]
         if self.is_log:
             powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
             shown = powers[:: max(1, -(-len(powers) // TICKS))]
@@ -96,7 +102,8 @@ class Axes:
         self._parts: list[Callable[[AxisScale, AxisScale], Iterable[str]]] = []
         self._data: list[tuple[float, float]] = []
         self._labels: list[tuple[str, str, bool]] = []
-        self._names, self._is_log, self._is_whole = ("", ""), False, False
+        self._names, self._is_log, self._is_whole, self._is_log_x = ("", ""), False, False, False
+        self._x_names: tuple[str, ...] = ()
         self._x: Limits = (None, None)
         self._y: Limits = (None, None)
 
@@ -109,9 +116,13 @@ class Axes:
         *,
         log_y: bool = False,
         whole_x: bool = False,
+        log_x: bool = False,
+        x_names: Sequence[str] = (),
     ) -> None:
-        """Sets the names of the axes, and their limits. `whole_x`: the x axis counts."""
+        """Sets the names of the axes, and their limits. `whole_x`: the x axis counts; `x_names`: its places 0, 1, 2, …
+        have these names."""
         self._names, self._x, self._y, self._is_log, self._is_whole = (x, y), x_limits, y_limits, log_y, whole_x
+        self._is_log_x, self._x_names = log_x, tuple(x_names)
 
     def plot(
         self,
@@ -128,7 +139,7 @@ class Axes:
             self._labels.append((label, color, dashed))
 
         def draw(x: AxisScale, y: AxisScale) -> Iterator[str]:
-            places = [(x.place(a), y.place(b)) for a, b in taken if b > 0 or not y.is_log]
+            places = [(x.place(a), y.place(b)) for a, b in taken if (b > 0 or not y.is_log) and (a > 0 or not x.is_log)]
             yield _stroke(_thin(places), color, 2.0, dashed=dashed)
             for place in places if dots and len(places) <= MAX_DOTS else ():
                 yield _dot(place, color, 4.0)
@@ -207,7 +218,9 @@ class Axes:
 
     def render(self) -> str:
         """Renders everything: first the grid and the axes, then the drawings, in order."""
-        x = replace(_scale([a for a, _ in self._data], self._x, LEFT, RIGHT), is_whole=self._is_whole)
+        places = [a for a, _ in self._data if a > 0 or not self._is_log_x]
+        scale = _scale(places, self._x, LEFT, RIGHT, is_log=self._is_log_x)
+        x = replace(scale, is_whole=self._is_whole, names=self._x_names)
         values = [b for _, b in self._data if b > 0 or not self._is_log]
         y = _scale(values, self._y, BOTTOM, TOP, is_log=self._is_log)
         parts = [

@@ -31,13 +31,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.libraries import ignoring_warnings
+from dprecipe.privacy import library_sums as sums
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.box import recheck
 from dprecipe.privacy.box.box import BoxSum
 from dprecipe.privacy.curves import DEFAULT_ORDERS
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.library_stages import divergences_of_range, largest_of_cases
-from dprecipe.privacy.library_sums import epsilon_of_batches, epsilon_of_counts, grid_step
 from dprecipe.privacy.questions import (
     BoundedRange,
     CappedSum,
@@ -146,7 +145,7 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
     curved = any(isinstance(question, RenyiCurve) for question, _ in questions)
     if len(counts) == len(questions) and delta >= _MIN_DELTA:
         with _silence():
-            result = epsilon_of_counts(counts, delta)
+            result = sums.epsilon_of_counts(counts, delta)
         if math.isfinite(result):
             return LibraryAnswer("dp_accounting.pld", version, result)
     laplace = any(isinstance(q, NoisyCounts) and q.family != "gaussian" for q, _ in questions)
@@ -155,8 +154,8 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
     beside = laplace and len(counts) < len(questions)
     if (beside or any(isinstance(q, by_losses) for q, _ in questions)) and not (boxed or curved):
         with _silence():
-            step = grid_step(work.steps, len(work.parts))
-            name, value = epsilon_of_batches(questions, work.mu, work.neighbouring, delta, step)
+            step = sums.grid_step(work.steps, len(work.parts))
+            name, value = sums.epsilon_of_batches(questions, work.mu, work.neighbouring, delta, step)
             return LibraryAnswer(name, version, value)
     if boxed or laplace or curved or len(counts) == len(questions):
         twice = work.neighbouring is Neighbouring.REPLACE_ONE
@@ -185,7 +184,7 @@ def _collect_query(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Qu
                 boxes.append((BoxSum(1.0, scale, "laplace", None, ((1.0, changed),)), part.count))
             case BoundedRange(added, replaced):
                 largest = replaced if work.neighbouring is Neighbouring.REPLACE_ONE else added
-                curve = partial(divergences_of_range, largest)
+                curve = partial(sums.divergences_of_range, largest)
                 curves.append((RenyiCurve(curve, math.inf), part.count))
             case RenyiCurve():
                 curves.append((question, part.count))
@@ -219,7 +218,9 @@ def _ask_for_items(
     """Returns the largest ε of some pairs of neighbouring data sets, which vary in the number of items that only one
     has."""
     work = summarise_charges(charges, relation)
-    value, name = largest_of_cases(charges, asked, delta, work, lambda rest, at: ask_library(rest, at, relation, renyi))
+    value, name = sums.largest_of_cases(
+        charges, asked, delta, work, lambda rest, at: ask_library(rest, at, relation, renyi)
+    )
     return LibraryAnswer(name, importlib.metadata.version("dp-accounting"), value)
 
 
@@ -234,7 +235,7 @@ def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool)
         relation = relations.REPLACE_ONE
     # under replace-one their PLD accountant doubles a Gaussian's sensitivity itself, their RDP one does not
     moved = 2.0 if query.relation is Neighbouring.REPLACE_ONE else 1.0
-    step = grid_step(query.steps, len(query.sampled))
+    step = sums.grid_step(query.steps, len(query.sampled))
     accountants: list[tuple[str, Any, float]] = [
         ("dp_accounting.pld", lambda: pld.PLDAccountant(relation, step), moved),
         ("dp_accounting.rdp", lambda: rdp.RdpAccountant(neighboring_relation=relation), 1.0),

@@ -110,3 +110,13 @@ def test_words_are_words_and_no_markup() -> None:
     root = ElementTree.fromstring(figures.render_svg("words", draw))
     assert [text.text for text in root].count(words) == 3
     assert {element.tag for element in root} == {"path", "text"}
+
+
+def test_a_logarithmic_x_axis_and_one_of_names() -> None:
+    axes = Axes()
+    axes.mark(0.0, 1.0)
+    axes.mark(0.1, 1.0)
+    axes.set("lr", "loss", (1e-3, 10.0), log_x=True)
+    assert ">10⁻²</text>" in axes.render()
+    named = AxisScale(-0.5, 19.5, 0.0, 300.0, names=tuple(f"kind {i}" for i in range(20)))
+    assert named.list_ticks()[:2] == [(0.0, "kind 0"), (2.0, "kind 2")]

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from dprecipe import libraries
 from dprecipe.faults import UsageFault
-from dprecipe.libraries import EXTRAS, TUNING, check_libraries, importing_libraries
+from dprecipe.libraries import EXTRAS, TRAINING, check_libraries, importing_libraries
 from tests.contract.test_wall import module_name
 
 ROOT = Path(__file__).parents[2]
@@ -132,7 +132,7 @@ def test_each_optional_library_is_of_an_extra() -> None:
     imported = {each.library for found in IMPORTS.values() for each in found if each.is_optional}
     known = {name for extra in EXTRAS.values() for name in extra}
     assert imported - {library for _, library in OF_A_NOTEBOOK} <= known
-    assert set(TUNING) <= known
+    assert set(TRAINING) <= known
     for extra, packages in EXTRAS.items():
         listed = list_packages(PROJECT["optional-dependencies"][extra])
         assert set(packages.values()) <= listed, extra

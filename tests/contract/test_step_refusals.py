@@ -25,11 +25,8 @@ REACHED = (
 AROUND = (
     *(f"training/{name}" for name in ("audit", "checks", "loggers", "prior", "probe", "publish", "tuning")),
     *(f"training/processes/{name}" for name in ("cluster", "launch")),
-    *(f"training/program/{name}" for name in ("gather", "physical_batch", "program")),
-    *(
-        f"training/run/{name}"
-        for name in ("account_run", "attempt", "folder", "nonprivate", "public_state", "runner", "spend_once")
-    ),
+    *(f"training/program/{name}" for name in ("gather", "program")),
+    *(f"training/run/{name}" for name in ("account_run", "attempt", "folder", "nonprivate", "runner", "spend_once")),
     *(f"training/run/{name}" for name in ("stages", "start")),
     "training/steps/stepwise",
 )
@@ -38,10 +35,10 @@ INTERNAL = "a fault of ours, which no recipe can bring about"
 REHEARSED = "`rehearse_step` takes the same path before there is a folder"
 MACHINE = "disk, network or another process, as they are by then"
 SORTED = {
-    "mechanisms/dpsgd/train/program.py: ClippedSums.divide": "units of several records: R307",
-    "mechanisms/dpsgd/train/program.py: _group_numbers": REHEARSED,
-    "mechanisms/dpsgd/train/program.py: clipping_of": REHEARSED,
-    "mechanisms/encoded/train/program.py: Encoding.divide": "sharding with another mechanism: R307",
+    "mechanisms/dpsgd/train/run.py: ClippedSums.divide": "units of several records: R307",
+    "mechanisms/dpsgd/train/run.py: _group_numbers": REHEARSED,
+    "mechanisms/dpsgd/train/run.py: clipping_of": REHEARSED,
+    "mechanisms/encoded/train/run.py: Encoding.divide": "sharding with another mechanism: R307",
     "training/canaries/gradients.py: GradientCanaries.add": INTERNAL,
     "training/canaries/gradients.py: GradientCanaries.score": INTERNAL,
     "training/canaries/gradients.py: _probability_of": INTERNAL,
@@ -58,7 +55,7 @@ SORTED = {
     "training/processes/processes.py: reporting_unreachable": MACHINE,
     "training/processes/sharded_weights.py: check_in_blocks": "asked by `StepwiseRunner.prepare`",
     "training/processes/shards.py: check_divisible": "asked by `StepwiseRunner.prepare`",
-    "training/steps/snapshot.py: TensorSnapshot._check_unmoved": "private records: the probe has seen no weight move",
+    "training/steps/step_failures.py: TensorSnapshot._check_unmoved": "private records: the probe saw no weight move",
     "training/steps/step_failures.py: locate_failures": "private records: synthetic ones raised nothing",
 }
 

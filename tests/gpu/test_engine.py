@@ -21,7 +21,6 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.training.engine import compilers
 from dprecipe.training.engine.backward import find_terms
 from dprecipe.training.engine.bookkeeping import add_clipped, pad_records
-from dprecipe.training.engine.choice import list_candidates
 from dprecipe.training.engine.clipped_sum import (
     BatchPart,
     clipped_sum,
@@ -31,12 +30,11 @@ from dprecipe.training.engine.clipped_sum import (
 )
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.clipping import layer_numbers as layers_of
-from dprecipe.training.engine.clock import read_clock
 from dprecipe.training.engine.compiled import Passes
-from dprecipe.training.engine.full_precision import in_full_precision, in_run_precision
+from dprecipe.training.engine.compilers import read_clock
+from dprecipe.training.engine.full_precision import HALF, Reduced, in_full_precision, in_run_precision
 from dprecipe.training.engine.planning import plan_of
-from dprecipe.training.engine.reduced import HALF, Reduced
-from dprecipe.training.engine.shares import shares_of
+from dprecipe.training.engine.shares import list_candidates, shares_of
 from dprecipe.training.engine.strategies import GradientStore, Weights
 from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.probe.program import examine_module, require_passed

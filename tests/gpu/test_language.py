@@ -18,13 +18,13 @@ from dprecipe.models.language_model import load_language_model
 from dprecipe.models.lora import add_adapters
 from dprecipe.models.schema import Lora
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel, causal_model
-from dprecipe.training.engine import choice
+from dprecipe.training.engine import shares
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, find_fallbacks
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
+from dprecipe.training.engine.full_precision import HALF, Reduced
 from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.recompute import Recompute
-from dprecipe.training.engine.reduced import HALF, Reduced
 from dprecipe.training.program.losses import NextTokenLoss
 from tests.decoders import DECODERS
 
@@ -159,7 +159,7 @@ def test_28_memory_is_freed_after_each_sum(cuda: torch.device) -> None:
 
 def test_27_norms_of_large_products_are_timed_both_ways(cuda: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[set[str]] = []
-    real = choice.list_candidates
+    real = shares.list_candidates
     monkeypatch.setattr(
         "dprecipe.training.engine.shares.list_candidates",
         lambda *given, **options: seen.append(set(found := real(*given, **options))) or found,  # type: ignore[func-returns-value]

@@ -20,8 +20,7 @@ from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.noise.lattice import lattice_spacing
-from dprecipe.training.checks.noise import keystream_known, noise_scale
-from dprecipe.training.checks.precision import MAX_ERROR, single_precision
+from dprecipe.training.checks.noise import MAX_ERROR, keystream_known, noise_scale, single_precision
 from dprecipe.training.engine.full_precision import largest_error
 from dprecipe.training.steps import noise
 from dprecipe.training.steps.chacha import BLOCK, PROGRAMS, Keystream
@@ -227,7 +226,7 @@ def test_06_what_the_environment_asks_for_is_undone_or_refused(gpu: torch.device
     code = (
         "import sys, torch\n"
         "from dprecipe.faults import RunFailed\n"
-        "from dprecipe.training.checks.precision import single_precision\n"
+        "from dprecipe.training.engine.full_precision import single_precision\n"
         "try:\n    print(single_precision(torch.device(sys.argv[1])).measured)\n"
         "except RunFailed as fault:\n    print('refused:', fault.message)\n"
     )

@@ -8,14 +8,14 @@ import torch
 
 from dprecipe.language.training import Adam
 from dprecipe.mechanisms.encoded import codebook
-from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder
+from dprecipe.mechanisms.encoded.train.run import kolmogorov_smirnov
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.mechanisms.pate.train.checks import check_vote_sensitivity
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_votes
 from dprecipe.mechanisms.pnsgd.train.descent import CpuBackend, Objective
-from dprecipe.mechanisms.pnsgd.train.device_backend import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.losses import Logistic, Loss, Softmax, Squared
+from dprecipe.mechanisms.pnsgd.train.run import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.sets import Ball
 from dprecipe.noise.distributions import Distribution
 

@@ -39,7 +39,7 @@ ACCOUNT_BUGS = (
         "truncated",
         "a full batch loses another unit where one joins: that is left out of the account",
         SUMS,
-        "return full_batches.full_batch_probability(self.size, self.sampling_rate, self.max_batch_size)",
+        "return full_batch_probability(self.size, self.sampling_rate, self.max_batch_size)",
         "return 0.0",
     ),
     bug(

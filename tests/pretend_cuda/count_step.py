@@ -23,7 +23,7 @@ import torch
 
 from dprecipe.models.decoder_config import check_decoder_config
 from dprecipe.models.zoo.causal_lm import causal_model
-from dprecipe.training.engine import choice, planning
+from dprecipe.training.engine import planning, shares
 from tests.pretend_cuda.counting import Recording, recording
 
 LLAMA_100M = {
@@ -46,7 +46,7 @@ def count_step(name: str, way: str) -> dict[str, Any]:
         gpu.named = lambda part: nullcontext()  # names of parts go to a profiler
         read_clock = mock.Mock(side_effect=lambda device: clock.seconds)
         with (
-            mock.patch.object(choice, "read_clock", read_clock),
+            mock.patch.object(shares, "read_clock", read_clock),
             mock.patch.object(planning, "read_clock", read_clock),
             mock.patch.object(planning, "check_plan"),  # it compares values
         ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from dprecipe.privacy import full_batches
+from dprecipe.privacy import noisy_sums as full_batches
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from scipy import stats
 from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.library_stages import distribution_of_range, divergences_of_range
+from dprecipe.privacy.library_sums import distribution_of_range, divergences_of_range
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,

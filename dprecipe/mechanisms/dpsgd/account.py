@@ -1,22 +1,304 @@
 """DP-SGD's accounting: from a recipe's constants to the events of a run, with the free variable solved.
 
+The checks of the block come first, one small function each, for what can't be accounted for. No data is read.
+
 *Guarantees*: the events returned by `plan` spend at most the budget, by the accountant the budget names.
 Source: Abadi et al. 2016, Algorithm 1; the accountants cite theirs in `dprecipe.privacy`.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dprecipe.contract.mechanism import Account, Facts, Planned
 from dprecipe.contract.plan import Assumption
-from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.dpsgd.phases import DpsgdRun
+from dprecipe.data.schema import Crop, Flip
+from dprecipe.faults import Finding, PlanRefused, Severity
+from dprecipe.mechanisms.dpsgd.phases import MAX_PHASES, DpsgdRun
 from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan
-from dprecipe.mechanisms.dpsgd.rules import RULES
 from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, AutomaticClip, Dpsgd, PerLayerClip
+from dprecipe.noise.schema import phases
 from dprecipe.noisy_sum import solve
 from dprecipe.noisy_sum.sampling import TruncatedPoissonSampling
+
+FAMILIES = ("gaussian", "laplace")
+WHY_NO_BOUND = "there is no bound for it with gradients that are clipped to a norm"
+
+
+def check_families(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """The noise family has a bound with clipped gradients, and is the same in all phases."""
+    result = phases(spec.noise)
+    for path, noise in result:
+        if noise.family not in FAMILIES:
+            yield Finding(
+                "P101",
+                f"{noise.family} noise can't be accounted for in dpsgd: {WHY_NO_BOUND}",
+                "set mechanism.noise.family to gaussian, or use mechanism.kind encoded",
+                f"{path}.family",
+            )
+        elif noise.family != result[0][1].family:
+            yield Finding(
+                "P116",
+                f"the run begins with {result[0][1].family} noise and goes on with {noise.family}: gradients are "
+                "clipped in one norm, L1 for laplace and L2 for gaussian",
+                f"set {path}.family to {result[0][1].family}",
+                f"{path}.family",
+            )
+
+
+def check_laplace(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Laplace noise is used only where it has a bound."""
+    if phases(spec.noise)[0][1].family != "laplace":
+        return
+    if isinstance(spec.clip, AdaptiveClip):
+        yield Finding(
+            "P116",
+            "adaptive clipping releases gradients and a count as one Gaussian; with laplace noise there is no "
+            "bound for that",
+            "set mechanism.noise.family to gaussian, or mechanism.clip.mode to flat",
+            "mechanism.clip.mode",
+        )
+    if spec.sampling.scheme not in ("poisson", "full_batch"):
+        yield Finding(
+            "P116",
+            f"laplace noise is accounted for with scheme poisson and full_batch, not with {spec.sampling.scheme}",
+            "set mechanism.sampling.scheme to poisson, or mechanism.noise.family to gaussian",
+            "mechanism.sampling.scheme",
+        )
+
+
+def check_layer_norms(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Per-layer clipping has either one norm to split, or one norm for each layer."""
+    clip = spec.clip
+    if not isinstance(clip, PerLayerClip):
+        return
+    if (clip.norm is None) == (clip.norms is None):
+        both = clip.norm is not None
+        yield Finding(
+            "R264",
+            "the clip block has both norm and norms" if both else "the clip block has no norm",
+            "remove one of them" if both else "add norm, which is split over the layers, or norms, one for each layer",
+            "mechanism.clip.norms" if both else "mechanism.clip",
+        )
+    elif clip.norms is not None and clip.groups is None and facts.layers and len(clip.norms) != len(facts.layers):
+        yield Finding(
+            "R264",
+            f"the model has {len(facts.layers)} layers, mechanism.clip.norms {len(clip.norms)} entries",
+            f"write {len(facts.layers)} norms, in the order of the layers; or norm, which is split over them",
+            "mechanism.clip.norms",
+        )
+
+
+def check_groups(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Groups of layers fit the model, each has its norm and its noise, and such noise has an account."""
+    clip = spec.clip
+    if not isinstance(clip, PerLayerClip):
+        return
+    layers, count = len(facts.layers), len(clip.groups or clip.norms or clip.noise or ())
+    grouped = "layers" if clip.groups is None else "groups"
+    if clip.groups is not None and layers and sum(clip.groups) != layers:
+        yield Finding(
+            "R264",
+            f"the model has {layers} layers, the groups of mechanism.clip.groups {sum(clip.groups)} together",
+            f"write numbers that add up to {layers}, in the order of the layers",
+            "mechanism.clip.groups",
+        )
+    elif clip.groups is None and clip.norms is None and clip.noise is not None and layers and count != layers:
+        yield Finding(
+            "R264",
+            f"the model has {layers} layers, mechanism.clip.noise {count} entries",
+            f"write {layers} numbers, in the order of the layers; or groups of layers, with a number for each",
+            "mechanism.clip.noise",
+        )
+    for name, values in (("norms", clip.norms), ("noise", clip.noise)):
+        if values is not None and len(values) != count:
+            yield Finding(
+                "R264",
+                f"the clip block has {count} {grouped}, mechanism.clip.{name} {len(values)} entries",
+                f"write {count} numbers, one for each of the {grouped}",
+                f"mechanism.clip.{name}",
+            )
+    if clip.noise is None:
+        return
+    if phases(spec.noise)[0][1].family != "gaussian":
+        yield Finding(
+            "P143",
+            "noise of its own for each group of layers is accounted for with gaussian noise alone",
+            "set mechanism.noise.family to gaussian, or remove mechanism.clip.noise",
+            "mechanism.clip.noise",
+        )
+    if spec.sampling.scheme not in ("poisson", "full_batch"):
+        yield Finding(
+            "P143",
+            "noise of its own for each group of layers is accounted for with scheme poisson and full_batch, not with "
+            f"{spec.sampling.scheme}",
+            "set mechanism.sampling.scheme to poisson, or remove mechanism.clip.noise",
+            "mechanism.sampling.scheme",
+        )
+
+
+def check_relation(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Batches of a fixed size are accounted for only where neighbouring data sets have the same size."""
+    if spec.sampling.scheme == "fixed_size" and facts.budget.neighbouring == "add_or_remove_one":
+        yield Finding(
+            "P118",
+            f"batches of a fixed size are not accounted for under {facts.budget.neighbouring}: a unit that joins takes "
+            "the place of another, and costs what scheme poisson costs at half the noise multiplier",
+            "set budget.neighbouring to replace_one or zero_out_one; or use scheme: poisson, which costs far less",
+            "mechanism.sampling.scheme",
+        )
+
+
+def check_batches(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Batches fit the data, and the run can be planned."""
+    run = DpsgdRun(spec, facts)
+    findings = list(solve.check_batch_sizes(run.pace, facts))
+    sampling = spec.sampling
+    if isinstance(sampling, TruncatedPoissonSampling) and sampling.max_batch_size < sampling.batch_size:
+        findings.append(
+            Finding(
+                "P117",
+                f"max_batch_size {sampling.max_batch_size:,} is below batch_size {sampling.batch_size:,}: nearly every "
+                "batch would be cut",
+                f"set max_batch_size to at least {math.ceil(sampling.batch_size + 8 * math.sqrt(sampling.batch_size))}",
+                "mechanism.sampling.max_batch_size",
+            )
+        )
+    yield from findings
+    if sampling.scheme == "shuffle" and not any(finding.code == "P105" for finding in findings):
+        yield Finding(
+            "P104",
+            "shuffled batches are accounted without amplification by sampling: they need far more noise",
+            "use scheme: poisson, unless the order of the records is fixed for another reason",
+            "mechanism.sampling.scheme",
+            severity=Severity.WARNING,
+        )
+
+
+def check_hidden_size(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """A cap on batches, or batches of one size, are accounted for a known number of training units."""
+    if facts.data.hides_size and spec.sampling.scheme in ("truncated_poisson", "fixed_size"):
+        yield Finding(
+            "P127",
+            f"{spec.sampling.scheme} is accounted for a known number of units, and data.size declares a bound",
+            "set mechanism.sampling.scheme to poisson (and remove max_batch_size), or write the number of units as "
+            "data.size, if it may be public",
+            "mechanism.sampling.scheme",
+        )
+    elif facts.data.split is not None and spec.sampling.scheme in ("truncated_poisson", "fixed_size"):
+        yield Finding(
+            "P128",
+            f"{spec.sampling.scheme} is accounted for a known number of training units, and data.test.split leaves a "
+            "number that depends on them",
+            "set mechanism.sampling.scheme to poisson (and remove max_batch_size), or write the two parts to files of "
+            "their own",
+            "mechanism.sampling.scheme",
+        )
+
+
+def check_lengths(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Every phase and every schedule has a known end."""
+    findings = list(solve.check_phase_lengths(spec.noise))
+    yield from findings
+    if findings:
+        return
+    autos = [path for path, noise in phases(spec.noise) if noise.multiplier == "auto"]
+    if isinstance(spec.noise, tuple):
+        if len(spec.noise) > MAX_PHASES // 4:
+            yield Finding(
+                "R262",
+                f"the noise has {len(spec.noise):,} phases; the limit is {MAX_PHASES // 4}",
+                "merge phases, or write one noise with a schedule",
+                "mechanism.noise",
+            )
+        if autos and autos != [f"mechanism.noise.{len(spec.noise) - 1}"]:
+            yield Finding(
+                "R263",
+                "the noise of an earlier phase is `auto`: only the last phase can be solved",
+                "give it a number, and set the last phase's multiplier to auto",
+                f"{autos[0]}.multiplier",
+            )
+    run = DpsgdRun(spec, facts)
+    unknown = "auto" in (facts.training.epochs, facts.training.steps)
+    for path, moving in run.schedules.items():
+        if moving.epochs is None and unknown:
+            yield Finding(
+                "R263",
+                "the schedule lasts as long as the run, but the length of the run is to be solved",
+                f"add {path}.epochs, or give the run a length",
+                path,
+            )
+    if not any(moving.epochs is None for moving in run.schedules.values()) and run.opening:
+        yield from solve.check_last_phase(sum(run.lengths()), run.problem.events)
+
+
+def check_augmentations(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Several copies of a record need preprocessing that augments them."""
+    augmenting = [step for step in facts.data.preprocess if isinstance(step.operation, Crop | Flip)]
+    if spec.augmentations > 1 and not augmenting:
+        yield Finding(
+            "R265",
+            f"all {spec.augmentations} copies of a record are equal: data.preprocess augments nothing",
+            "add crop or flip to data.preprocess, or remove augmentations",
+            "mechanism.augmentations",
+        )
+
+
+def check_count_noise(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """The count of adaptive clipping has enough noise, if the multiplier is known."""
+    run = DpsgdRun(spec, facts)
+    problem = run.problem
+    if run.adaptation is not None and problem.multiplier is not None:
+        events = run.opening + 1 if problem.events is None else problem.events
+        finding = run.check_count_noise(run.phases(problem.multiplier, events))
+        if finding is not None:
+            yield finding
+
+
+def check_runtime(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """No process needs the whole of a noisy sum that processes divide, and what is to be compiled can be compiled."""
+    runtime = facts.runtime
+    if runtime is None:
+        return
+    laplace = phases(spec.noise)[0][1].family == "laplace"
+    if runtime.compile is True and laplace:
+        yield Finding(
+            "R307",
+            "laplace noise is for sums clipped in the L1 norm, which are made of gradients that are not compiled",
+            "remove runtime.compile",
+            "runtime.compile",
+        )
+    if runtime.sharding != "none" and isinstance(spec.clip, AdaptiveClip):
+        yield Finding(
+            "R307",
+            "adaptive clipping moves the clip norm by a noisy number that only one of the processes would have",
+            "remove runtime.sharding",
+            "runtime.sharding",
+        )
+    if runtime.sharding == "parameters" and laplace:
+        yield Finding(
+            "R307",
+            "laplace noise is for sums clipped in the L1 norm, which need each record's gradient whole",
+            "set runtime.sharding to optimizer, or remove it",
+            "runtime.sharding",
+        )
+
+
+RULES: Sequence[Callable[[Dpsgd, Facts], Iterator[Finding]]] = (
+    check_families,
+    check_laplace,
+    check_layer_norms,
+    check_groups,
+    check_relation,
+    check_batches,
+    check_hidden_size,
+    check_lengths,
+    check_augmentations,
+    check_count_noise,
+    check_runtime,
+)
 
 
 def check(spec: Dpsgd, facts: Facts) -> list[Finding]:

@@ -11,8 +11,7 @@ from dprecipe.contract.certificate import CertificatePart, unit_of
 from dprecipe.contract.facts import NoiseFacts, NoisyFacts, PhaseFacts, PrivacyUnit, Probability, Word
 from dprecipe.contract.plan import Plan
 from dprecipe.language.base import Block, PositiveFloat, PositiveInt
-from dprecipe.mechanisms.dpsgd.clipping import PlannedClip, gradient_multiplier
-from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan
+from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, PlannedClip, gradient_multiplier
 from dprecipe.noisy_sum import certificate as noisy_sum
 from dprecipe.privacy.events import Charge, Event
 

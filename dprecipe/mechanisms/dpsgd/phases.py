@@ -13,8 +13,7 @@ from functools import cached_property
 from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import Finding, Severity
 from dprecipe.language.base import Schedule
-from dprecipe.mechanisms.dpsgd.clipping import PlannedAdaptation, PlannedClip
-from dprecipe.mechanisms.dpsgd.plan import Phase
+from dprecipe.mechanisms.dpsgd.plan import Phase, PlannedAdaptation, PlannedClip
 from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, AutomaticClip, Dpsgd, PerLayerClip
 from dprecipe.noise.schema import phases
 from dprecipe.noisy_sum import solve

@@ -11,8 +11,7 @@ from pydantic import Field
 
 from dprecipe.language.base import NonNegativeFloat, PositiveFloat, PositiveInt
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.box.box import BoxSum, check_noise
-from dprecipe.privacy.box.event import BoxEvent
+from dprecipe.privacy.box.box import BoxEvent, BoxSum, check_noise
 from dprecipe.privacy.event_kinds import register_event
 from dprecipe.privacy.events import MAX_ROWS, Digest, Event, Rate, Word, check_positive, check_rate
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian

@@ -26,8 +26,7 @@ def read_attachments(recipe: Blocks, folder: Path) -> tuple[dict[str, str], list
     spec = recipe.mechanism
     if not isinstance(spec, Encoded) or not isinstance(spec.codebook, FileCodebook):
         return {}, []
-    from dprecipe.mechanisms.encoded.codebook import CodebookError
-    from dprecipe.mechanisms.encoded.codebook_files import load_codebook
+    from dprecipe.mechanisms.encoded.codebook import CodebookError, load_codebook
 
     if not _has_model(recipe):
         return {}, []  # the checks of data and model report it
@@ -45,8 +44,7 @@ def codebook_of(plan: EncodedPlan, folder: Path) -> Codebook:
     Raises:
         RunFailed: the file is missing, or is not the one of the plan.
     """
-    from dprecipe.mechanisms.encoded.codebook import CodebookError, draw_gaussian_codebook
-    from dprecipe.mechanisms.encoded.codebook_files import load_codebook
+    from dprecipe.mechanisms.encoded.codebook import CodebookError, draw_gaussian_codebook, load_codebook
 
     chosen = plan.codebook
     try:

@@ -194,14 +194,29 @@ class LastIterateProfile:
     def by_position(self, delta: float, epsilon: float, max_rows: int, fewer: int) -> tuple[PositionRow, ...]:
         """Returns rows for runs in the file's order to their last step; none for others. Records of a batch have equal
         rows. Where stages and batches are many, adjacent batches share the largest of their bounds."""
-        from dprecipe.mechanisms.pnsgd.theory import last_iterate, positions
+        from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
         if (self.event.order, self.event.stop) != ("sequential", "last"):
             return ()
-        chosen = positions.choose_positions(self.event, max_rows, fewer)
+        chosen = choose_positions(self.event, max_rows, fewer)
         epsilons = last_iterate.epsilons_at(self.event, chosen, delta)
         deltas = last_iterate.deltas_at(self.event, chosen, epsilon)
         return tuple(zip(chosen, epsilons.tolist(), deltas.tolist(), strict=True))
 
 
 EVENTS = (ProjectedDescent,)
+
+
+def choose_positions(event: ProjectedDescent, max_positions: int, max_chosen: int) -> tuple[int, ...]:
+    """Returns all positions from 1 if there are at most `max_positions`; else at most `max_chosen` (3 or more): both
+    ends, and one position in each of some batches, closer together where the last use is later and guarantees differ
+    most."""
+    size, batches = event.size, event.batches
+    if size <= max_positions:
+        return tuple(range(1, size + 1))
+    last, distance, chosen = (event.steps - 1) % batches, 0, []
+    for index in range(min(max_chosen, batches)):
+        distance = max(distance + 1, round(batches ** (index / max(min(max_chosen, batches) - 1, 1))))
+        chosen.append((last + 1 - distance) % batches * event.batch + 1)
+    inner = [position for position in chosen if position not in (1, size)]
+    return tuple(sorted({1, *inner[: max_chosen - 2], size}))

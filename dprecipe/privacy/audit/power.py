@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.privacy.audit import counts
-from dprecipe.privacy.audit.guesses import chance_of_right, lower_epsilon_of_guesses
+from dprecipe.privacy.audit.counts import chance_of_right, lower_epsilon_of_guesses
 from dprecipe.privacy.audit.results import AttackTrials, Guesses
 from dprecipe.privacy.rounding import round_down, round_up
 

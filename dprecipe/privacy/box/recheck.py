@@ -1,4 +1,4 @@
-"""A noisy sum within a box, computed a second time for the cross-check; `moments`, `curves`, `pairs` are not used.
+"""A noisy sum within a box, computed a second time for the cross-check; `curves` and `pairs` are not used.
 
 The loss of one coordinate is computed by quadrature from densities written here; dp-accounting does the convolutions.
 The result is an upper bound up to the quadrature error, about 1e-5 of ε.

@@ -25,12 +25,39 @@ from dprecipe.privacy.event_kinds import register_event
 from dprecipe.privacy.events import Event, check_positive
 from dprecipe.privacy.noisy_sums import Gaussian, GaussianEvent
 from dprecipe.privacy.questions import BoundedRange, GaussianSum, Question, UniqueItems
-from dprecipe.privacy.stages import sensitivities
 
 if TYPE_CHECKING:
     from dprecipe.privacy.curves import Array
     from dprecipe.privacy.loss import LossPair
     from dprecipe.privacy.worst_case import Items
+
+_FREE_SQUARE = (11 + 5 * math.sqrt(5)) / 8
+"""The largest λ² at which replacing a unit moves the two sums of a column no further than the first alone."""
+
+
+def moments_squared(square_weight: float, centre: float) -> float:
+    """Returns the largest squared L2 norm of (u, λ(u² - c)) for u in [-1, 1]: what adding or removing a unit moves a
+    column.
+
+    Guarantees: exact: the squared norm is convex in u², so that it is largest at u² = 0 or u² = 1. At λ = c = 1 it
+    is 1, as if the second moment were not released.
+    """
+    weight = square_weight * square_weight
+    return max(weight * centre * centre, 1 + weight * (1 - centre) ** 2)
+
+
+def moments_replaced_squared(square_weight: float) -> float:
+    """Returns the largest squared L2 distance of two such vectors: what replacing a unit moves a column, whatever c is.
+
+    Guarantees: exact. With D = u - v and the sum of both at most 2 - D, the squared distance is at most
+    D² (1 + λ² (2 - D)²); it is largest at D = 2, or at the root of its derivative.
+    """
+    weight = square_weight * square_weight
+    if weight <= _FREE_SQUARE:
+        return 4.0
+    apart = 1.5 - math.sqrt(0.25 - 0.5 / weight)
+    return max(4.0, apart * apart * (1 + weight * (2 - apart) ** 2))
+
 
 MAX_ITEMS = 10**6
 """The most items of a unit."""
@@ -81,7 +108,7 @@ class NoisyMoments(GaussianStage):
     vector, with noise of one scale, `noise_scale`, on each of its coordinates.
 
     Formal guarantee: μ-GDP; adding or removing a unit moves the vector by sqrt(d max(λ²c², 1 + λ²(1-c)²) + κ²),
-    replacing one by 2 sqrt(d) where λ² <= 2.77 (`sensitivities`). At λ = c = 1 the second moments cost nothing.
+    replacing one by 2 sqrt(d) where λ² <= 2.77. At λ = c = 1 the second moments cost nothing.
     """
 
     kind: ClassVar[str] = "noisy_moments"
@@ -101,14 +128,14 @@ class NoisyMoments(GaussianStage):
     @property
     def sensitivity(self) -> float:
         """The largest L2 distance that adding or removing a unit moves the vector."""
-        squared = sensitivities.moments_squared(self.square_weight, self.centre)
+        squared = moments_squared(self.square_weight, self.centre)
         return math.sqrt(self.columns * squared + self.count_weight**2)
 
     @property
     def replaced_sensitivity(self) -> float:
         """The largest L2 distance that replacing a unit moves the vector, by another unit or by one that gives
         nothing."""
-        squared = sensitivities.moments_replaced_squared(self.square_weight)
+        squared = moments_replaced_squared(self.square_weight)
         return max(math.sqrt(self.columns * squared), self.sensitivity)
 
     @property

@@ -92,7 +92,7 @@ class SelectedBest(Event):
         return None if one is None else SelectedProfile(self.base, self.runs, one.relation)
 
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
-        from dprecipe.privacy.tuning.renyi import selected_curve
+        from dprecipe.privacy.tuning.base import selected_curve
 
         return selected_curve(self.base, self.runs, orders, relation)
 

@@ -15,8 +15,7 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.hockey_stick import SLACK, HockeyStick, pair_losses
 from dprecipe.privacy.loss import LossPair
 from dprecipe.privacy.profile import Answer, PositionRow
-from dprecipe.privacy.tuning.base import Curves, base_curves
-from dprecipe.privacy.tuning.renyi import ORDERS, selected_curve
+from dprecipe.privacy.tuning.base import ORDERS, Curves, base_curves, selected_curve
 from dprecipe.privacy.tuning.runs import FixedRuns, NegativeBinomialRuns, RunDistribution
 from dprecipe.privacy.tuning.selection import (
     best_of_runs,
@@ -41,7 +40,7 @@ class SelectedProfile:
     | bound | |
     |---|---|
     | `composition` | of all runs, had all been released; of a fixed number |
-    | `rdp` | Rényi curves (`renyi`) |
+    | `rdp` | Rényi curves (`base.selected_curve`) |
     | `simple` | the profile in closed form; of a truncated negative binomial number |
     | `full` | the profile (`selection`) |
 

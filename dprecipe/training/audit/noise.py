@@ -168,7 +168,7 @@ def _noise_given(seen: Sequence[Seen]) -> Scores | None:
 
 def _constant_divisor(seen: Sequence[Seen]) -> float | None:
     """Returns what noisy sums are divided by; None where two empty batches differ in it: gradients are then scaled by
-    what noisy sums say, and `dprecipe.training.audit.replay` covers them."""
+    what noisy sums say, and `dprecipe.training.audit.program` covers them."""
     first, second = divisor_of(seen[0]), divisor_of(seen[1])
     same = first is not None and second is not None and math.isclose(first, second, rel_tol=SINGLE)
     return first if same else None

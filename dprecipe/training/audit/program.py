@@ -1,38 +1,49 @@
-"""Depth `program` of mechanisms of noisy sums: deterministic and statistical tests of the compiled program."""
+"""Depth `program` of mechanisms of noisy sums: deterministic and statistical tests of the compiled program.
+
+The ledger and the plan: every draw of noise is on record before, none is drawn twice, and the events cost ε.
+
+Replay of the optimiser: its momentum, averages and adapted constants follow from noisy sums, and nothing else. Two
+programs see different records, in batches of different sizes, and are given the same noisy sums: a gate hands the
+second what the first released. Their states must then be equal, bit for bit.
+"""
 
 from __future__ import annotations
 
 import copy
+import math
 import tempfile
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import final
+from typing import Any, cast, final
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dprecipe.contract.plan import Plan
 from dprecipe.models.form import Form
 from dprecipe.models.modules.inspection import is_draw_free
+from dprecipe.privacy import accountants, cross_check
+from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.audit.results import Equality, Excess
 from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.sampling import EveryUnit, Partition
 from dprecipe.training.audit.crafted import CraftedRecords
-from dprecipe.training.audit.ledger import examine_ledgers, examine_plan
 from dprecipe.training.audit.noise import examine_blind, examine_divisor, examine_lattice, examine_noise
-from dprecipe.training.audit.replay import examine_replay
 from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.audit.rig import Rig, Seen
 from dprecipe.training.audit.sampling import draw_batches, examine_batches
 from dprecipe.training.audit.sums import ROUNDING, SumSearch
+from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.full_precision import in_run_precision
 from dprecipe.training.probe.sums import SumTests
 from dprecipe.training.program.losses import choose_loss
 from dprecipe.training.program.program import Sets, StepwiseProgram, Synthetic, form_of, prepare, store_of
 from dprecipe.training.program.records import Store
+from dprecipe.training.run.gate import Gate, Ticket
 from dprecipe.training.run.runner import PythonInputs
 from dprecipe.training.steps.contract import Build
 
@@ -219,3 +230,127 @@ def _examine_noise(bench: Bench, start: int, event: Event, number: int, drawn: s
     suffix = "" if number == 0 else "_last"
     for finding in (*examine_noise(attempts), *examine_divisor(every), *examine_lattice(every), *examine_ledgers(rigs)):
         yield replace(finding, id=f"{finding.id}{suffix}")
+
+
+RENYI = 0.02
+"""Largest relative excess of the library's Rényi accountant over ours: their orders differ."""
+
+
+def examine_ledgers(rigs: Sequence[Rig]) -> Iterator[AuditFinding]:
+    """Yields the tests of closed attempts whose events were all released."""
+    differing, draws, early, repeated = 0, 0, 0, 0
+    for rig in rigs:
+        differing += abs(rig.settled - math.ceil(rig.secrets.draws / rig.event.steps))
+        draws, early, repeated = draws + rig.secrets.draws, early + rig.secrets.early, repeated + rig.secrets.repeated
+    draws = max(1, draws)
+    texts: Mapping[str, tuple[str, int]] = {
+        "ledger_counts": ("the ledger settles as many events as had noise drawn", differing),
+        "ledger_first": ("an event is in the ledger's file before its noise is drawn", early),
+        "streams_once": ("no stream of noise is drawn from twice", repeated),
+    }
+    for name, (text, count) in texts.items():
+        yield AuditFinding("program", name, text, Equality(differing=min(count, draws), compared=draws))
+
+
+def examine_plan(plan: Plan) -> Iterator[AuditFinding]:
+    """Checks that the planned events cost what is claimed, at the δ that the recipe states, by two libraries."""
+    budget, written = plan.budget, plan.resolved["budget"]
+    delta, cap = float(written["delta"]), written["epsilon"]
+    claimed = plan.guarantee.epsilon
+    own = accountants.epsilon(plan.events, delta, budget.neighbouring, budget.accountant)
+    yield _excess("epsilon", "the planned events cost no more than the claim, at the recipe's δ", own, claimed)
+    if cap != "auto":
+        yield _excess("epsilon_cap", "the claim is within the recipe's budget", claimed, float(cap))
+    yield from _examine_unsampled(plan)
+    relative, absolute = max(charge.event.cross_check_tolerance for charge in plan.events)
+    answer = cross_check.ask_library(plan.events, delta, budget.neighbouring)
+    if answer.name == "dp_accounting.pld":
+        allowed = claimed * (1 + relative) + absolute
+    else:
+        allowed = accountants.epsilon(plan.events, delta, budget.neighbouring, "rdp") * (1 + RENYI) + absolute
+    if math.isfinite(answer.epsilon):
+        text = "a second library finds no more than the claim, at the recipe's δ"
+        yield _excess("epsilon_second", text, answer.epsilon, allowed)
+
+
+def _examine_unsampled(plan: Plan) -> Iterator[AuditFinding]:
+    """Steps with every unit, and epochs, are charged the μ² that their noise and the move of a unit come to. The second
+    library takes μ from the events; here it is computed independently."""
+    relation, owed, charged = Neighbouring(plan.budget.neighbouring), 0.0, 0.0
+    moved = 2.0 if relation is Neighbouring.REPLACE_ONE else 1.0
+    for charge in plan.mechanism_plan.events:
+        event = charge.event
+        squared = event.squared_mu(charge.count, relation)
+        if squared is not None and isinstance(event.sampling(), EveryUnit | Partition):
+            (multiplier,) = event.multipliers
+            owed += charge.count * (moved / multiplier) ** 2
+            charged += squared
+    if owed:
+        text = "steps with every unit are charged what their noise and the move of one unit come to"
+        yield _excess("unsampled_mu", text, math.sqrt(owed), math.sqrt(charged) * (1 + 1e-12))
+
+
+def _excess(name: str, text: str, largest: float, allowed: float) -> AuditFinding:
+    return AuditFinding("program", name, text, Excess(largest=largest, allowed=allowed))
+
+
+SIZES = ((1, 4), (3, 0), (2, 7), (0, 2))
+"""Units in each batch of the two programs."""
+
+
+@final
+class ReplayGate:
+    """A gate that hands out recorded noisy sums, in order."""
+
+    def __init__(self, noisy: Sequence[Tensor]) -> None:
+        self._noisy = iter(noisy)
+        self.done = 0
+
+    def admit(self) -> Ticket | None:
+        return None
+
+    def release(self, ticket: Ticket, clipped: ClippedSum) -> Tensor:
+        return next(self._noisy).clone().to(clipped.value.device)
+
+
+def examine_replay(
+    open_rig: Callable[[Store, str, Charge], Rig], stores: Sequence[Store], event: Event, start: int
+) -> Iterator[AuditFinding]:
+    """Yields the test of states. `stores`: of two data sets that differ in every record. `start`: the number of the
+    step."""
+    states: list[dict[str, Any]] = []
+    recorded: list[Tensor] = []
+    for number, store in enumerate(stores):
+        with open_rig(store, f"replay{number}", Charge(event, len(SIZES))) as rig:
+            rig.module.steps_done = start
+            if number:
+                rig.module.gate = cast(Gate, ReplayGate(recorded))
+            for sizes in SIZES:
+                rig.module.step_on(rig.ticket(), rig.number, np.arange(min(sizes[number], store.units)))
+                rig.number += 1
+            recorded = recorded or [noisy for _, _, noisy in rig.gate.seen]
+            states.append({**_flatten(rig.module.state()), **_flatten(dict(rig.module.released_state()), "released.")})
+    first, second = states
+    names = sorted(first.keys() | second.keys())
+    differing = sum(not _same(first.get(name), second.get(name)) for name in names)
+    text = "weights, momentum, averages and adapted constants follow from noisy sums alone, bit for bit"
+    yield AuditFinding("program", "post_processing", text, Equality(differing=differing, compared=len(names)))
+
+
+def _flatten(state: Any, name: str = "") -> dict[str, Any]:
+    """Returns the tensors and numbers of a state, by their path."""
+    if isinstance(state, dict):
+        return {key: value for part, inner in state.items() for key, value in _flatten(inner, f"{name}{part}.").items()}
+    if isinstance(state, list | tuple):
+        return {key: value for at, inner in enumerate(state) for key, value in _flatten(inner, f"{name}{at}.").items()}
+    return {name: state}
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return (
+            one.shape == other.shape
+            and one.dtype == other.dtype
+            and torch.equal(one.detach().cpu().nan_to_num(), other.detach().cpu().nan_to_num())
+        )
+    return bool(one == other)

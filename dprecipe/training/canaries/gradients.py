@@ -33,8 +33,7 @@ from dprecipe.faults import InternalFault
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, Partition, PoissonBatch
-from dprecipe.training.canaries.coins import Coins
-from dprecipe.training.canaries.placement import Floats, Layout, Numbers, Placement, place_canaries
+from dprecipe.training.canaries.contract import Coins, Floats, Layout, Numbers, Placement, place_canaries
 from dprecipe.training.engine.clipped_sum import ClippedSum, add_sparse_units, group_slices
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.run.gate import distribution_of, multiplier_of

@@ -21,6 +21,7 @@ from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.progress import report_progress
 from dprecipe.training.engine.clipped_sum import ClippedSum
+from dprecipe.training.engine.full_precision import largest_error
 from dprecipe.training.engine.sizes import widest_type
 from dprecipe.training.probe.program import Check
 from dprecipe.training.run.gate import Gate, distribution_of, multiplier_of
@@ -28,6 +29,8 @@ from dprecipe.training.steps.chacha import BLOCK, Keystream
 from dprecipe.training.steps.compiled_keystream import compile_keystream
 from dprecipe.training.steps.noise import DEVICE_CHUNK, MIN_ON_DEVICE
 
+MAX_ERROR = 2.0**-20
+"""Single precision stays below 2^-21 of it; TF32 is off by 2^-12 or more."""
 DRAWS = 200_000
 BLOCKS = 70_000
 """Blocks of the keystream that are compared with another implementation's."""
@@ -163,3 +166,25 @@ def measure_noise(noise: NDArray[np.float64], distribution: Distribution, scale:
     if not (distance < DISTANCE / math.sqrt(count) and abs(positive - 0.5) < ERRORS * 0.5 / math.sqrt(count)):
         raise RunFailed(f"the noise is not what the plan says: {measured}", "don't trust this installation")
     return measured
+
+
+def single_precision(device: torch.device) -> Check:
+    """Checks that products of matrices and convolutions on the device round as single precision does.
+
+    Raises:
+        RunFailed: they round more, whatever torch's settings are.
+    """
+    error = largest_error(device)
+    if not error <= MAX_ERROR:
+        raise RunFailed(
+            f"products of matrices on {device} are off by {error:.1e} of their size: single precision is rounded to "
+            "fewer bits there, and clip norms would not hold",
+            "unset NVIDIA_TF32_OVERRIDE, TORCH_ALLOW_TF32_CUBLAS_OVERRIDE and CUBLAS_EMULATE_SINGLE_PRECISION, or set "
+            "runtime.device to cpu",
+        )
+    return Check(
+        "single_precision",
+        "products in single precision are not rounded to fewer bits after a norm was taken",
+        True,
+        f"largest relative error {error:.1e} on {device.type}",
+    )

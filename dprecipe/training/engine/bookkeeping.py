@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from dprecipe.training.engine.backward import Loss
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.planning import plan_of
-from dprecipe.training.engine.reserve import Reserve
+from dprecipe.training.engine.rounding import Reserve
 from dprecipe.training.engine.shares import GradientSource, Share, shares_of
 from dprecipe.training.engine.strategies import Weights
 from dprecipe.training.engine.synthetic import preserve_generators, synthetic_records

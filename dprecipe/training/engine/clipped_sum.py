@@ -18,7 +18,7 @@ from dprecipe.training.engine.bookkeeping import ISOLATED, MIN_ROWS, add_clipped
 from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.planning import plan_of
-from dprecipe.training.engine.reserve import SLACK, Reserve
+from dprecipe.training.engine.rounding import SLACK, Reserve
 from dprecipe.training.engine.single import explain_loop
 from dprecipe.training.engine.single import per_record_gradients as per_record_gradients
 from dprecipe.training.engine.sizes import one_size, size_for, widest_type

@@ -37,7 +37,7 @@ from dprecipe.training.engine.compilers import find_compiler, find_missing
 from dprecipe.training.engine.layers import layer_terms
 from dprecipe.training.engine.parts import Parts
 from dprecipe.training.engine.planning import plan_of
-from dprecipe.training.engine.reserve import Reserve
+from dprecipe.training.engine.rounding import Reserve
 from dprecipe.training.engine.shares import Share, shares_of_pass
 from dprecipe.training.engine.sizes import batch_size_bound, size_for
 from dprecipe.training.engine.strategies import Small, Vectors, Weights

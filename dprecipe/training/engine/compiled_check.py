@@ -14,12 +14,9 @@ from dprecipe.training.engine.backward import Loss
 from dprecipe.training.engine.bookkeeping import ROUNDING, add_clipped
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled_program import Program, SumPrograms, Uncompiled
-from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.engine.kinks import limit_difference, move_records
-from dprecipe.training.engine.plan_check import CANCELLATION
-from dprecipe.training.engine.planning import plan_of
-from dprecipe.training.engine.reduced import gradient_tolerance
-from dprecipe.training.engine.reserve import Reserve
+from dprecipe.training.engine.full_precision import gradient_tolerance, in_full_precision
+from dprecipe.training.engine.planning import CANCELLATION, plan_of
+from dprecipe.training.engine.rounding import Reserve, limit_difference, move_records
 from dprecipe.training.engine.shares import GradientSource, shares_of_pass
 from dprecipe.training.engine.strategies import Weights
 

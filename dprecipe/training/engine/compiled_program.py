@@ -14,7 +14,7 @@ from dprecipe.training.engine.backward import CallTerms
 from dprecipe.training.engine.bookkeeping import pad_records, weigh_gradients
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.layers import layer_terms
-from dprecipe.training.engine.reserve import Reserve
+from dprecipe.training.engine.rounding import Reserve
 from dprecipe.training.engine.shares import Share
 from dprecipe.training.engine.strategies import Weights
 from dprecipe.training.engine.taps import Call, Dim

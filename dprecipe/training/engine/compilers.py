@@ -1,10 +1,11 @@
-"""Compilers of graphs and functions for a device, and what they need."""
+"""Compilers of graphs and functions for a device, what they need, and a clock of the time that a device works."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sysconfig
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
@@ -51,3 +52,12 @@ def find_missing(device: torch.device) -> str | None:
         header = Path(sysconfig.get_path("include")) / "Python.h"
         return None if header.exists() else "there is no Python.h (the package python3-dev), which triton needs"
     return f"nothing compiles for {device.type}"
+
+
+def read_clock(device: torch.device) -> float:
+    """Returns seconds, after the device has finished its work. On a CPU, those of this thread, so that other programs
+    do not count."""
+    if device.type == "cpu":
+        return time.thread_time()
+    torch.zeros((), device=device).item()  # waits
+    return time.perf_counter()

@@ -2,8 +2,12 @@
 but for those that come before a norm.
 
 Why it matters: a record's factors that are rounded after its norm was taken are no longer those that the norm bounds,
-and what `reserve.Reserve` counts is the rounding of 24 bits. TF32 has 11, bfloat16 has 8. Before the norm is taken any
+and what `rounding.Reserve` counts is the rounding of 24 bits. TF32 has 11, bfloat16 has 8. Before the norm is taken any
 rounding is sound: the numbers whose norm is taken are those that are added.
+
+`Reduced` is a model whose products of matrices and convolutions are computed in bfloat16. Parameters stay in
+single precision, and so do the outputs, the norms of gradients, and all that is added up: bfloat16 is used only within
+one record's forward and backward pass.
 """
 
 from __future__ import annotations
@@ -11,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import grad as convolutions
 
 PLACES = (
@@ -180,3 +184,29 @@ def largest_error(device: torch.device) -> float:
             exact = by_images(shape, kernels.double(), ones.double(), stride=2)
             compare(by_images(shape, w, ones.to(device), stride=2), exact)
     return worst
+
+
+HALF = 0.05
+"""Relative error of a gradient in bfloat16, between two ways to compute it: eight bits, and sums of such numbers."""
+
+
+def gradient_tolerance(model: nn.Module, single: float) -> float:
+    """Returns the relative error by which equal gradients may differ: `single`, or `HALF` if the model is reduced."""
+    return HALF if any(isinstance(layer, Reduced) for layer in model.modules()) else single
+
+
+@final
+class Reduced(nn.Module):
+    """`model`, with its parameters, in mixed precision: whatever torch's autocast takes to bfloat16 is in bfloat16."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.train(model.training)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        device = next(self.model.parameters()).device
+        # Casts of weights are not kept: a parameter may be another one in the next pass.
+        with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
+            outputs: Tensor = self.model(*args, **kwargs)
+        return outputs.float()

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from dprecipe.libraries import ignoring_warnings
-from dprecipe.training.engine.clock import read_clock
-from dprecipe.training.engine.compilers import find_missing, keep_programs
+from dprecipe.training.engine.compilers import find_missing, keep_programs, read_clock
 from dprecipe.training.engine.sizes import is_out_of_memory, one_size
 
 MIN_NUMBERS = 1 << 24

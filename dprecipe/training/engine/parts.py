@@ -9,7 +9,7 @@ from typing import Any, final
 from torch import Tensor, nn
 
 from dprecipe.training.engine.planning import MIN_PART, plan_of
-from dprecipe.training.engine.reserve import Reserve
+from dprecipe.training.engine.rounding import Reserve
 from dprecipe.training.engine.sizes import max_stored_numbers, one_size, size_for
 from dprecipe.training.engine.taps import Unplanned, trained_of
 

@@ -23,7 +23,7 @@ from dprecipe.training.engine.bookkeeping import LARGEST, MIN_ROWS, pad_records,
 from dprecipe.training.engine.clipped_sum import Batch, BatchPart, ClippedSum, parameters_of
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.planning import plan_of
-from dprecipe.training.engine.reserve import SLACK, Reserve
+from dprecipe.training.engine.rounding import SLACK, Reserve
 from dprecipe.training.engine.shares import shares_of
 from dprecipe.training.engine.sizes import one_size, size_on
 from dprecipe.training.engine.taps import Unplanned

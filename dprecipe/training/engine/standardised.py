@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dprecipe.models.zoo.layers import MIN_VARIANCE
-from dprecipe.training.engine.norms import BLOCK, row_squares
+from dprecipe.training.engine.rounding import BLOCK, row_squares
 
 MIN_RUN = 16
 """Fewer numbers are not added up by themselves."""

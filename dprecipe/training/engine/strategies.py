@@ -3,8 +3,8 @@
 Guarantees of each strategy: let g be the gradients whose norms `squares` returns. `add` adds the sum of w·g, and
 nothing of records with weight zero. Numbers that belong to one record may be in single precision until their norm is
 taken. Whatever adds records, or cancels after the norm was taken, is in double precision, with one exception: numbers
-whose norm was taken are summed in single precision for `Weights.block_size` records at a time; `reserve.Reserve` counts
-the error.
+whose norm was taken are summed in single precision for `Weights.block_size` records at a time; `rounding.Reserve`
+counts the error.
 
 Legend: N records, R some of them, T positions, I inputs, O outputs, P numbers of the parameter.
 """
@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from dprecipe.training.engine.fused import Fused
-from dprecipe.training.engine.norms import BLOCK, row_squares
-from dprecipe.training.engine.reserve import BLOCKS
+from dprecipe.training.engine.rounding import BLOCK, BLOCKS, row_squares
 from dprecipe.training.engine.standardised import SumStandardisation
 from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, Term
 

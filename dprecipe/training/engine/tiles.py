@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dprecipe.training.engine.full_precision import before_norms
 from dprecipe.training.engine.fused import Fused
-from dprecipe.training.engine.norms import row_squares
+from dprecipe.training.engine.rounding import row_squares
 from dprecipe.training.engine.strategies import CACHE, Weights, chunk_size, weighted_sum
 from dprecipe.training.engine.terms import Lookups, Products, TokenErrors
 

@@ -15,7 +15,6 @@ from dprecipe.contract.plan import Plan
 from dprecipe.faults import Interrupted, UsageFault
 from dprecipe.language.blocks import LoggerBlock, MlflowLog
 from dprecipe.libraries import check_libraries, is_installed
-from dprecipe.training.loggers.background import BackgroundSink
 from dprecipe.training.loggers.points import (
     CoveredPoint,
     PrivatePoint,
@@ -23,7 +22,7 @@ from dprecipe.training.loggers.points import (
     make_end_point,
     make_private_point,
 )
-from dprecipe.training.loggers.sinks import Identity, Sink, Status, close_to_others, open_sink
+from dprecipe.training.loggers.sinks import BackgroundSink, Identity, Sink, Status, close_to_others, open_sink
 from dprecipe.training.run.folder import WHEN, RunFolder
 
 if TYPE_CHECKING:

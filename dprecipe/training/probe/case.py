@@ -23,7 +23,7 @@ from dprecipe.models.form import Form
 from dprecipe.models.modules.adapted import RecordByRecord
 from dprecipe.models.modules.draws import drawing_from, find_shared_draws, freeze_generators, record_draws
 from dprecipe.training.engine.clipped_sum import Loss
-from dprecipe.training.engine.kinks import KINKS, MAX_DIFFERENCE, MOVED
+from dprecipe.training.engine.rounding import KINKS, MAX_DIFFERENCE, MOVED
 from dprecipe.training.probe.place import name_failure
 from dprecipe.training.program.losses import synthetic_labels
 

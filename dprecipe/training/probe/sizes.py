@@ -14,8 +14,8 @@ from torch import Tensor
 
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.clock import read_clock
-from dprecipe.training.engine.kinks import limit_difference, move_records
+from dprecipe.training.engine.compilers import read_clock
+from dprecipe.training.engine.rounding import limit_difference, move_records
 from dprecipe.training.probe.case import ROUNDING, TOLERANCE, Case, Failed
 
 MIN_SECONDS, MAX_SECONDS = 1.0, 4.0

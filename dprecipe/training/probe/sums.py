@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, Loss, parameters_of
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.kinks import MAX_DIFFERENCE
+from dprecipe.training.engine.rounding import MAX_DIFFERENCE
 from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel, is_padding, mark_padding
 from dprecipe.training.probe.case import TOLERANCE, Case, Failed, ProbeTest
 

@@ -52,8 +52,7 @@ from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.transformer import TextTransformer
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.processes.processes import Processes, is_worker, reporting_unreachable
-from dprecipe.training.processes.shard_exchange import FrozenGather, ShardSum, collect, fill
-from dprecipe.training.processes.shards import Shard, check_divisible
+from dprecipe.training.processes.shards import FrozenGather, Shard, ShardSum, check_divisible, collect, fill
 from dprecipe.training.steps.optimise import cut_like
 
 

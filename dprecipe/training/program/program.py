@@ -35,8 +35,7 @@ from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.hub import SequenceClassifier, config_of, folder_of
 from dprecipe.progress import report_progress
 from dprecipe.training.canaries.run import add_canaries
-from dprecipe.training.checks.noise import noise_scale
-from dprecipe.training.checks.precision import single_precision
+from dprecipe.training.checks.noise import noise_scale, single_precision
 from dprecipe.training.checks.stages import stage_noise
 from dprecipe.training.engine.clipped_sum import per_record_gradients
 from dprecipe.training.probe.program import Check, examine_module, require_passed

@@ -21,7 +21,7 @@ from typing import Any
 from dprecipe import durable
 from dprecipe.account.faults import AccountInvalid, AccountUnavailable
 from dprecipe.contract.plan import Plan, RecipeSource
-from dprecipe.faults import Fault, RunFailed, UsageFault
+from dprecipe.faults import CertificateInvalid, Fault, RunFailed, UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.planning.trials import planner_of
 from dprecipe.policy.apply import enforce_on_run
@@ -33,11 +33,14 @@ from dprecipe.release.facts import RunFacts, SpentBudget
 from dprecipe.release.rebuild import read_run
 from dprecipe.release.schema import Predicate
 from dprecipe.release.untrusted import ContentError, parse_object, read_bytes, to_bytes, validate_document
+from dprecipe.release.verify import verify
+from dprecipe.timeline import phase
 from dprecipe.training.run import account_run
 from dprecipe.training.run.folder import RunFolder
 
 SCHEMA = "dprecipe.held/v1"
 DRAFT, WAITING = "draft.json", "held.json"
+INSECURE = "randomness.insecure_seed"
 
 
 class ReleaseHeldBack(RunFailed):
@@ -133,6 +136,30 @@ def _hold(
     _held_of(folder).chmod(durable.FOLDER_MODE)
 
 
+@phase("verify")
+def check_verified(draft: Path, folder: RunFolder, ledger: Ledger) -> None:
+    """Checks that the release in `draft` verifies, except for its fixed randomness where an attempt's was fixed.
+
+    Raises:
+        RunFailed: it does not; it is moved to `private/`, for inspection.
+    """
+    try:
+        verify(draft, max_seconds=None, max_memory=None)  # it was made here
+    except CertificateInvalid as invalid:
+        insecure = ledger.insecure_seed is not None
+        failures = [line for line in invalid.failures if not insecure or not line.startswith(INSECURE)]
+        if not failures:
+            return
+        rejected = folder.private / "unverified-release"
+        shutil.rmtree(rejected, ignore_errors=True)
+        os.rename(draft, rejected)
+        raise RunFailed(
+            f"the release does not verify, so there is none: {'; '.join(failures)}",
+            f"don't publish it (it is in {rejected}); fix what is named, then continue with --resume, which spends "
+            "nothing more; if it stays, please report this",
+        ) from None
+
+
 def discard(folder: RunFolder) -> None:
     """Deletes what was held back: the release is there."""
     shutil.rmtree(_held_of(folder), ignore_errors=True)
@@ -193,9 +220,6 @@ def _hold_again(plan: Plan, folder: RunFolder, facts: RunFacts) -> Plan:
 def _release(
     plan: Plan, folder: RunFolder, ledger: Ledger, facts: RunFacts, history: Sequence[Mapping[str, float]]
 ) -> Completed:
-    with importing_libraries():
-        from dprecipe.training.publish.publish import check_verified
-
     kept = _held_of(folder)
 
     def write(draft: Path) -> None:
@@ -203,14 +227,14 @@ def _release(
             if entry.name not in (DRAFT, WAITING):
                 shutil.copyfile(entry, draft / entry.name)
 
-    def check(draft: Path) -> None:
-        check_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
-
     told: list[ChargedAccount | None] = []
 
     def settle(recorded: RunFacts, release: str) -> RunFacts:
         told.append(account_run.settle_run(plan, ledger, release))
         return replace(recorded, account=told[-1])
+
+    def check(draft: Path) -> None:
+        check_verified(draft, folder, ledger)
 
     epsilon = release_folder.publish_draft(folder.release, plan, ledger, facts, history, write, check, settle)
     discard(folder)
@@ -219,8 +243,7 @@ def _release(
 
 def _remove_losers(plan: Plan, folder: RunFolder) -> None:
     with importing_libraries():
-        from dprecipe.training.tuning.losers import load_recipient
-        from dprecipe.training.tuning.removal import locate_trials, remove_losers
+        from dprecipe.training.tuning.losers import load_recipient, locate_trials, remove_losers
         from dprecipe.training.tuning.trials import Trials
 
     if locate_trials(folder).exists():

@@ -1,10 +1,13 @@
-"""Origin of a run's model and records, and what was tried on its program: known before anything is spent."""
+"""Origin of a run's model and records, and what was tried on its program: known before anything is spent.
+
+Processes of a run compare digests of weights and of training records before it begins; those are in memory only.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +15,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dprecipe.data.records import Records
+from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.storage import text_arrays
 from dprecipe.faults import UsageFault
 from dprecipe.models.public_record import InitialWeights
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release.facts import CheckResult, Origin, ReleasedTensor, RunFacts, commit_to_data, list_versions
 from dprecipe.training.probe.program import Check
+from dprecipe.training.program.records import CHUNK_RECORDS
 from dprecipe.training.run.folder import RunFolder
 
 UNTESTED = "this version was not tested on CUDA"
@@ -148,3 +152,29 @@ def check_trial(is_trial: bool, before: Ledger | None) -> None:
 def device_name(device: torch.device) -> str:
     """Returns the device as the certificate names it."""
     return f"cuda: {torch.cuda.get_device_name(device)} ({UNTESTED})" if device.type == "cuda" else device.type
+
+
+def digest_set(records: RecordSource) -> str:
+    """Returns a digest of training records; for a custom source, of all that it gives. A unit that differs between
+    processes would be in two parts of a batch, and could move the sum twice as far as is accounted for."""
+    private = private_of(records)
+    return digest_of(_read_all(records) if private is None else private)
+
+
+def _read_all(records: RecordSource) -> Iterator[NDArray[Any]]:
+    yield np.array([len(records), records.unit_count])
+    if records.units is not None:
+        yield np.asarray(records.units)
+    for start in range(0, len(records), CHUNK_RECORDS):
+        yield from map(np.asarray, records.batch(slice(start, min(len(records), start + CHUNK_RECORDS))))
+
+
+def digest_of(parts: Iterable[NDArray[Any] | bytes]) -> str:
+    """Returns a digest of the numbers, their types and shapes; sent to other processes of the run and never written to
+    disk."""
+    digest = hashlib.sha256()
+    for part in parts:
+        kind = f"bytes {len(part)}" if isinstance(part, bytes) else f"{part.dtype.str} {part.shape}"
+        digest.update(f"{kind}\0".encode())
+        digest.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).data)
+    return digest.hexdigest()

@@ -1,11 +1,14 @@
-"""From a finished run to `release/`: weights, description, metrics, certificate, report; whole or not at all."""
+"""From a finished run to `release/`: weights, description, metrics, certificate, report; whole or not at all.
+
+A run has learned a usable model if its weights are finite: others answer nothing. They are what noisy steps made, and
+what is tried on them are synthetic records: that a run ends without a model is a function of what it may release, and
+costs nothing.
+"""
 
 from __future__ import annotations
 
 import errno
 import math
-import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
@@ -22,7 +26,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.schema import Data
-from dprecipe.faults import CertificateInvalid, RunFailed
+from dprecipe.faults import NothingLearned
 from dprecipe.models.file import describe_file
 from dprecipe.models.hub_config import Config
 from dprecipe.models.library_files import name_weights
@@ -40,11 +44,12 @@ from dprecipe.release.scores import score_block
 from dprecipe.release.stages import digest_constants
 from dprecipe.release.tensors import releases_adapters
 from dprecipe.release.untrusted import to_bytes
-from dprecipe.release.verify import verify
 from dprecipe.timeline import phase
 from dprecipe.training.audit.kept import join_audits, read_audit
 from dprecipe.training.canaries.run import judge_guesses, refuse_release
-from dprecipe.training.program.evaluate import Score
+from dprecipe.training.processes.sharded_weights import gathers_weights
+from dprecipe.training.program.evaluate import HeldOut, Score
+from dprecipe.training.program.program import StepwiseProgram, Synthetic
 from dprecipe.training.publish import held
 from dprecipe.training.publish.provenance import RunProvenance
 from dprecipe.training.publish.released import tensors_of
@@ -174,7 +179,7 @@ def release_run(
 
     def check(draft: Path) -> None:
         report_progress("verifying the release from its folder alone")
-        check_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
+        held.check_verified(draft, folder, ledger)
 
     with suppress(OSError):  # no release waits for it
         record_environment(folder.private, plan.digest)
@@ -224,28 +229,6 @@ def _is_public(plan: Plan, finished: Finished) -> bool:
     return plan.publishes_scores and not finished.test_from_python
 
 
-@phase("verify")
-def check_verified(draft: Path, rejected: Path, insecure: bool) -> None:
-    """Checks that the release in `draft` verifies, except for its fixed randomness where that is `insecure`.
-
-    Raises:
-        RunFailed: it does not; it is moved to `rejected`, in private/, for inspection.
-    """
-    try:
-        verify(draft, max_seconds=None, max_memory=None)  # it was made here
-    except CertificateInvalid as invalid:
-        failures = [line for line in invalid.failures if not insecure or not line.startswith(INSECURE)]
-        if not failures:
-            return
-        shutil.rmtree(rejected, ignore_errors=True)
-        os.rename(draft, rejected)
-        raise RunFailed(
-            f"the release does not verify, so there is none: {'; '.join(failures)}",
-            f"don't publish it (it is in {rejected}); fix what is named, then continue with --resume, which spends "
-            "nothing more; if it stays, please report this",
-        ) from None
-
-
 def describe_release(
     plan: Plan, provenance: RunProvenance, finished: Finished, constants: Sequence[StageConstants]
 ) -> dict[str, Any]:
@@ -263,9 +246,6 @@ def write_weights(path: Path, plan: Plan, finished: Finished, description: Mappi
     except SafetensorError as error:
         raise OSError(errno.EIO, str(error)) from None
     (path / "model.json").write_bytes(to_bytes(description))
-
-
-INSECURE = "randomness.insecure_seed"
 
 
 def _history(plan: Plan, folder: RunFolder, score: Score | None) -> list[dict[str, float]]:
@@ -298,3 +278,42 @@ def select_public(score: Score | None, data: Data) -> PublicScore | None:
     # The square of a range overflows.
     full = {name: value for name, value in others.items() if not isinstance(value, float) or math.isfinite(value)}
     return PublicScore(score.accuracy, score.loss, score.records, score.mean_absolute_error, full)
+
+
+TRIED = 8
+"""Synthetic records that a model is tried on."""
+
+
+class _Few:
+    """The first few of synthetic records."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._records = Synthetic(plan)
+        self.batch = self._records.batch
+
+    def __len__(self) -> int:
+        return min(TRIED, len(self._records))
+
+
+def check_learned(plan: Plan, program: StepwiseProgram, state: Mapping[str, Tensor]) -> None:
+    """Checks that weights, as they would be released, are finite, and so is the loss of a model of ours on synthetic
+    records.
+
+    Raises:
+        NothingLearned: they are not.
+    """
+    weights = [value for value in state.values() if value.is_floating_point()]
+    if not all(bool(torch.isfinite(value.float()).all()) for value in weights):  # torch has no test for 8 bits
+        raise _diverged("its weights are not finite numbers")
+    if program.custom_model or gathers_weights(plan):
+        return  # whose code may not take synthetic records; or no process has the weights whole
+    tried = HeldOut(program.model, _Few(plan), program.device, TRIED, program.facts.target)
+    if not math.isfinite(tried.score(state).loss):
+        raise _diverged("its answers to synthetic records are not finite numbers")
+
+
+def _diverged(what: str) -> NothingLearned:
+    return NothingLearned(
+        f"training has left the range of numbers: {what}",
+        "lower training.optimizer.lr, and start over in a new folder: what was spent stays spent",
+    )

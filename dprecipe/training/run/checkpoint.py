@@ -1,19 +1,26 @@
-"""Resumable checkpoints: tensors and numbers, written atomically, read without running anything they hold."""
+"""Resumable checkpoints: tensors and numbers, written atomically, read without running anything they hold.
+
+A run writes one at times that bound what a crash loses, since that has been paid for (`SaveSchedule`). Steps that were
+charged and are not in the model, since a crash or a lost file has taken them, are counted and reported.
+"""
 
 from __future__ import annotations
 
 import os
 import pickle
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import torch
 
 from dprecipe import durable
-from dprecipe.faults import RunFailed
+from dprecipe.contract.plan import Plan
+from dprecipe.faults import BudgetSpent, RunFailed
 from dprecipe.privacy.ledger import Ledger
+from dprecipe.progress import report_progress
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -93,3 +100,62 @@ def explaining(path: Path) -> Iterator[None]:
         raise RunFailed(
             f"{path}: not a checkpoint of this program: {first_line(error)}", "start the run again in another folder"
         ) from None
+
+
+def check_trained(plan: Plan, unit: str, charged: int, trained: int, files: str, accepted: bool) -> None:
+    """Refuses an attempt that goes on with a model that lacks more than half of the steps planned, unless that is
+    `accepted`: it would be published as a model, and hold next to nothing. Fewer lost steps are no hindrance.
+
+    `unit`: steps or queries. `files`: where those are that the model has.
+
+    Raises:
+        BudgetSpent: it lacks more, and that was not accepted.
+    """
+    missing, planned = charged - trained, plan.length.steps
+    if missing <= 0:
+        return
+    text = f"{charged:,} of {planned:,} {unit} are charged, and the model has {trained:,} of them"
+    if 2 * missing <= planned or accepted:
+        report_progress(f"{text}: the certificate says so")
+        return
+    raise BudgetSpent(
+        f"{text}: what can be released is hardly trained",
+        f"put {files} back, if there is a copy; or publish the model as it is with --resume --accept-lost-steps: card "
+        "and certificate say what it lacks (a new run on the same records spends a second budget)",
+    )
+
+
+PARTS = 50
+"""A run has this number of parts; a crash loses at most one of them, if writing takes little."""
+WRITING_SHARE = 0.02
+"""The largest share of the time for checkpoints more frequent than `checkpoint_seconds` asks for."""
+
+
+@final
+class SaveSchedule:
+    """After each fiftieth of a run, unless writing would take more than `WRITING_SHARE` of the time; at the latest when
+    `max_seconds` have passed since the last."""
+
+    def __init__(self, steps: int, done: int, max_seconds: float) -> None:
+        """A run of `steps`; its checkpoint or its start has the first `done` of them."""
+        self._steps, self._max_seconds = steps, max_seconds
+        self._saved_steps, self._saved = done, time.monotonic()
+        self._due: float | None = None
+        self._cost = 0.0
+
+    def is_due(self, done: int) -> bool:
+        """Returns True if a run that has made `done` steps writes its checkpoint now."""
+        elapsed = time.monotonic() - self._saved
+        part = (done - self._saved_steps) * PARTS >= self._steps
+        due = elapsed >= self._max_seconds or (part and self._cost <= WRITING_SHARE * elapsed)
+        if due and self._due is None:
+            self._due = time.monotonic()
+        return due
+
+    def saved(self, done: int) -> None:
+        """Notes that the checkpoint has these steps. What passed since it was due (the weights' way from other
+        processes, too) is what the next one is expected to take."""
+        now = time.monotonic()
+        if self._due is not None:
+            self._cost = now - self._due
+        self._saved_steps, self._saved, self._due = done, now, None

@@ -35,8 +35,7 @@ from dprecipe.training.steps.optimise import (
     learning_rate,
     optimizer_of,
 )
-from dprecipe.training.steps.snapshot import TensorSnapshot
-from dprecipe.training.steps.step_failures import watch_module
+from dprecipe.training.steps.step_failures import TensorSnapshot, watch_module
 
 CALL_SECONDS = 0.2
 """Longest time between two calls of the trainer, which shows progress. Ctrl-C is heard in every step."""

@@ -26,32 +26,35 @@ from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.progress import report_progress
 from dprecipe.release.origins import quote_names
 from dprecipe.training.audit.request import AuditEvidence, AuditRequest
-from dprecipe.training.canaries.coins import Coins, open_coins
+from dprecipe.training.canaries.contract import Coins, open_coins
 from dprecipe.training.canaries.run import guess_coins, make_canaries
-from dprecipe.training.checks.initial_weights import check_initial_weights
-from dprecipe.training.checks.memory import check_memory, rehearse_step
+from dprecipe.training.checks.memory import (
+    agree_on_size,
+    check_memory,
+    measure_physical_batch,
+    rehearse_step,
+    with_size,
+)
 from dprecipe.training.engine.full_precision import in_run_precision
 from dprecipe.training.loggers.run import open_loggers
 from dprecipe.training.probe.sums import SumTests
 from dprecipe.training.processes.processes import FollowerGate, Processes, is_worker, join_processes
-from dprecipe.training.processes.set_digest import digest_of, digest_set
 from dprecipe.training.processes.sharded_weights import check_in_blocks, gathers_weights, whole_on
 from dprecipe.training.processes.shards import check_divisible
 from dprecipe.training.program.evaluate import METRICS, HeldOut, Sample, Scored, keep_metrics
-from dprecipe.training.program.physical_batch import agree_on_size, measure_physical_batch, with_size
+from dprecipe.training.program.file_digests import check_initial_weights
 from dprecipe.training.program.program import Sets, StepwiseProgram, Synthetic, declared_records, measure_base
 from dprecipe.training.program.program import prepare as program_of
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.publish.draft import check_publishable
-from dprecipe.training.publish.provenance import private_of
-from dprecipe.training.publish.publish import Finished
+from dprecipe.training.publish.provenance import digest_of, digest_set, private_of
+from dprecipe.training.publish.publish import Finished, check_learned
 from dprecipe.training.publish.released import released_names, released_state, tensors_of
-from dprecipe.training.publish.usable import check_learned
 from dprecipe.training.run import checkpoint
 from dprecipe.training.run.attempt import open_attempt
+from dprecipe.training.run.checkpoint import check_trained
 from dprecipe.training.run.folder import RunFolder
 from dprecipe.training.run.gate import Gate
-from dprecipe.training.run.lost_steps import check_trained
 from dprecipe.training.run.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.steps.contract import Build, StepContext
 from dprecipe.training.steps.fit import Stopwatch, fit_steps

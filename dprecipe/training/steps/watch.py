@@ -21,8 +21,8 @@ from dprecipe.screen import is_watched
 from dprecipe.training.loggers.run import RunLoggers
 from dprecipe.training.program.evaluate import HeldOut, Score, size_sample
 from dprecipe.training.program.trainer_library import lightning
+from dprecipe.training.run.checkpoint import SaveSchedule
 from dprecipe.training.run.folder import TRAINING
-from dprecipe.training.run.save_schedule import SaveSchedule
 from dprecipe.training.run.signals import stopping_on_signals
 from dprecipe.training.steps.step_failures import StepFailed, locate_failures
 

@@ -1,29 +1,42 @@
-"""The runs that were not chosen, encrypted for somebody whose private key is elsewhere.
+"""The runs that were not chosen: a table and a picture of their scores, their files encrypted, and then their end.
 
-The file has the format of age (age-encryption.org/v1: X25519, HKDF-SHA256, ChaCha20-Poly1305), which tools of others
-open: `age --decrypt -i key.txt losers.age | tar x`. It is written by the library rage, so no cipher is put together
-here. In it is a tar file with a folder for each run: its values, its score where that is paid for, its weights and what
-it recorded. A person who opens it has seen more than the certificate covers.
+`losers.age` has the format of age (age-encryption.org/v1: X25519, HKDF-SHA256, ChaCha20-Poly1305), which tools of
+others open: `age --decrypt -i key.txt losers.age | tar x`. It is written by the library rage, so no cipher is put
+together here. In it is a tar file with a folder for each run: its values, its score where that is paid for, its weights
+and what it recorded. A person who opens it has seen more than the certificate covers.
+
+The files that stay are written first, whole or not at all, once the release is there; then `private/trials` is removed.
+An attempt that was killed in between leaves the folder, and the next one ends the work.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import math
 import re
+import shutil
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from dprecipe import durable
+from dprecipe.contract.drawing import MARK, SIZE, Axes, Limits
 from dprecipe.contract.plan import Plan
-from dprecipe.faults import UsageFault
+from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.language.tuning import Candidates
 from dprecipe.libraries import check_libraries, importing_libraries
 from dprecipe.planning.candidates import Point
+from dprecipe.privacy.ledger import lock_ledger
+from dprecipe.release.figures import ALONE
 from dprecipe.release.untrusted import ContentError, read_bytes
+from dprecipe.screen import write_note
+from dprecipe.training.run.folder import RunFolder
 from dprecipe.training.run.trial_result import locate_result
+from dprecipe.training.tuning.draws import DRAWS, DrawnRuns, load
 from dprecipe.training.tuning.trials import Trials
+from dprecipe.training.tuning.winner import choose_winner, write_table
 
 LOSERS = "losers.age"
 HOW_TO_MAKE = "make one with `age-keygen -o key.txt`, and write its line `public key` (age1…) alone into this file"
@@ -101,3 +114,70 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(content), durable.FILE_MODE
     archive.addfile(entry, io.BytesIO(content))
+
+
+TABLE, FIGURE = "trials.csv", "trials.svg"
+
+
+def locate_trials(folder: RunFolder) -> Path:
+    """Returns the folder of all runs."""
+    return folder.private / "trials"
+
+
+def remove_losers(plan: Plan, folder: RunFolder, trials: Trials, recipient: Any | None) -> None:
+    """Values and scores of all runs, for their owner; all but the winner encrypted to `recipient`, where there is one;
+    and then what the runs made is deleted. No release needs it: a disk that refuses is a note.
+
+    Guarantees: what was made is deleted only after all that is kept of it is on disk. It is made out of `private/`
+    alone, so that a later attempt can do it.
+    """
+    place = locate_trials(folder)
+    try:
+        with lock_ledger(folder.ledger):
+            if not place.exists():
+                return
+            kept = [folder.private / FIGURE, *([] if recipient is None else [folder.private / LOSERS])]
+            if not all(path.exists() for path in kept):
+                _keep(plan, folder, trials, load(folder.private / DRAWS, plan), recipient)
+            shutil.rmtree(place)
+    except (OSError, RunFailed) as error:
+        reason = error.strerror if isinstance(error, OSError) else error.message
+        write_note(
+            f"{folder.private}: the other runs could not be deleted ({reason}); mend this and write --resume, or "
+            f"delete private/trials"
+        )
+
+
+def _keep(plan: Plan, folder: RunFolder, trials: Trials, drawn: DrawnRuns, recipient: Any | None) -> None:
+    rows = write_table(folder.private / TABLE, plan, trials, drawn)
+    if recipient is not None:
+        winner = choose_winner(plan, trials, drawn).number
+        keep_losers(folder.private / LOSERS, recipient, trials, drawn.points, winner)
+    durable.replace_file(folder.private / FIGURE, draw_trials(plan, rows).encode())
+
+
+def draw_trials(plan: Plan, rows: Sequence[tuple[Point, float | None]]) -> str:
+    """Returns an SVG with a panel for each key, beside each other, all with the same scores."""
+    over = () if plan.tuning is None else plan.tuning.block.over
+    figure_name = "" if plan.tuning is None else plan.tuning.block.score.figure.replace("_", " ")
+    scored = [(point, score) for point, score in rows if score is not None and math.isfinite(score)]
+    panels = [
+        f'<g transform="translate({SIZE[0] * index:g} 0)">{_panel(each, scored, figure_name if index == 0 else "")}</g>'
+        for index, each in enumerate(over)
+    ]
+    width, height = SIZE[0] * max(1, len(over)), SIZE[1]
+    return (
+        f'<svg {ALONE} width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}">{"".join(panels)}</svg>'
+    )
+
+
+def _panel(each: Candidates, scored: Sequence[tuple[Point, float]], figure_name: str) -> str:
+    axes, names = Axes(), [str(value) for value in each.values or ()]
+    for point, score in scored:
+        value = str(point[each.key])
+        axes.mark(names.index(value) if names else float(value), score, MARK)
+    # On a logarithmic axis only powers of ten are written: two of them at least.
+    powers = math.log10(each.range[1] / each.range[0]) if each.range is not None and each.scale == "log" else 0.0
+    limits: Limits = (-0.5, len(names) - 0.5) if names else (None, None)
+    axes.set(each.key.rpartition(".")[2], figure_name, limits, log_x=powers >= 2, x_names=names)
+    return axes.render()

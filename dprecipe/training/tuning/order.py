@@ -2,18 +2,25 @@
 
 Its records come from a disk that all machines share, and are compared with those of the process that leads before
 anything is trained. What it made goes back as bytes; it keeps nothing, and writes no ledger but that of its own run.
+The folder is deleted after the run; what a killed worker left is deleted by the next one on its machine.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from dprecipe import __version__
 from dprecipe.contract.plan import Plan, RecipeSource
 from dprecipe.data.facts import Role
+from dprecipe.durable import FOLDER_MODE
 from dprecipe.faults import Fault, RunFailed, UsageFault
 from dprecipe.libraries import ignoring_warnings
 from dprecipe.models.schema import Pretrained
@@ -23,7 +30,6 @@ from dprecipe.training.program.gather import Gathered
 from dprecipe.training.publish.provenance import as_bytes, private_of
 from dprecipe.training.run.trial_result import locate_result
 from dprecipe.training.tuning.parcel import pack_fault, pack_loss, pack_model, pack_refusal
-from dprecipe.training.tuning.scratch import make_scratch
 from dprecipe.training.tuning.trials import Constants, Trials, describe_error
 
 ROLES: tuple[Role, ...] = ("train", "public", "test")
@@ -141,3 +147,78 @@ def _ready_trials(terms: RunTerms, place: Path) -> Trials:
             raise UsageFault(f"a machine of the cluster has another {', another '.join(other)}", SHARED)
         _ready = terms.key, trials
     return _ready[1].at(place, terms.constants)
+
+
+PREFIX = "dprecipe-run-"
+MAX_TRIES = 10
+"""Largest number of times that a folder is made again because another worker took it for one that was left."""
+
+
+@contextmanager
+def make_scratch(parent: Path | None) -> Iterator[Path]:
+    """Yields a folder that is gone after the block. `parent`: where it is made; None: in the machine's folder for
+    temporary files.
+
+    Guarantees: a folder of a process that was killed is deleted by the next call on its machine with this `parent`, by
+    the same user. A folder in use is never deleted, where files have locks (not on Windows, where none is deleted).
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    if parent is not None:
+        parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    place = parent or Path(tempfile.gettempdir())
+    _delete_abandoned(place)
+    path, lock = _make_locked(place)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _make_locked(parent: Path) -> tuple[Path, int | None]:
+    """Returns a new folder, and a lock on it for as long as this process lives; another may delete it before it is
+    locked."""
+    for _ in range(MAX_TRIES if sys.platform != "win32" else 0):
+        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        lock = _lock(path)
+        if lock is not None:
+            if path.exists():
+                return path, lock
+            os.close(lock)
+        shutil.rmtree(path, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)), None  # where files have no locks, nothing is deleted
+
+
+def _delete_abandoned(parent: Path) -> None:
+    if sys.platform == "win32":
+        return
+    for path in parent.glob(f"{PREFIX}*"):
+        if path.is_symlink() or not path.is_dir():
+            continue
+        lock = _lock(path)
+        if lock is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+
+def _lock(path: Path) -> int | None:
+    """Returns a lock of this user's folder; None where another process has it, or it is not there or another user's."""
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        if os.fstat(file).st_uid == os.getuid():
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+    except OSError:
+        pass
+    os.close(file)
+    return None

@@ -45,10 +45,9 @@ from dprecipe.training.run.runner import EndedWithoutModel, PythonInputs, Start,
 from dprecipe.training.run.spend_once import check_affordable, is_reserved, is_settled, spend_once
 from dprecipe.training.run.stages import list_missing
 from dprecipe.training.tuning.draws import DRAWS, DrawnRuns, load_or_draw
-from dprecipe.training.tuning.losers import load_recipient
+from dprecipe.training.tuning.losers import load_recipient, locate_trials, remove_losers
 from dprecipe.training.tuning.pool import TrialPool
 from dprecipe.training.tuning.ray_pool import RayPool, open_ray_pool
-from dprecipe.training.tuning.removal import locate_trials, remove_losers
 from dprecipe.training.tuning.trials import Trials
 from dprecipe.training.tuning.winner import choose_winner, describe_losses, list_models, publish_winner
 

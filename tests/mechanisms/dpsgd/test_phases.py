@@ -17,8 +17,7 @@ from dprecipe.faults import PlanRefused
 from dprecipe.language.blocks import Budget
 from dprecipe.language.training import Training
 from dprecipe.mechanisms.dpsgd import account
-from dprecipe.mechanisms.dpsgd.clipping import PlannedAdaptation, PlannedClip, gradient_multiplier
-from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, Phase
+from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, Phase, PlannedAdaptation, PlannedClip, gradient_multiplier
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.models.schema import Mlp
 from dprecipe.privacy import accountants

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dprecipe.mechanisms.encoded.codebook import CodebookError, draw_gaussian_codebook
-from dprecipe.mechanisms.encoded.codebook_files import load_codebook
+from dprecipe.mechanisms.encoded.codebook import CodebookError, draw_gaussian_codebook, load_codebook
 
 
 def test_files_are_read_again(tmp_path: Path) -> None:
@@ -77,7 +76,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "big.npz", codewords=np.zeros((100, 3)))
-    monkeypatch.setattr("dprecipe.mechanisms.encoded.codebook_files.MAX_FILE", 1000)
+    monkeypatch.setattr("dprecipe.mechanisms.encoded.codebook.MAX_FILE", 1000)
     with pytest.raises(CodebookError, match="unpacks to"):
         load_codebook(path, [3])
 

@@ -13,8 +13,7 @@ import pytest
 from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.aggregators import aggregator_of
 from dprecipe.mechanisms.pate.train.answers import AnswersFile
-from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
-from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
+from dprecipe.mechanisms.pate.train.ballot import Ballot, RemainingBudget, noise_streams
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
 from dprecipe.privacy.ledger import LedgerWriter

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dprecipe.privacy.audit.counts import lower_rates, mu_of_rates, upper_rates
-from dprecipe.privacy.audit.guesses import lower_epsilon_of_guesses
+from dprecipe.privacy.audit.counts import lower_epsilon_of_guesses, lower_rates, mu_of_rates, upper_rates
 from dprecipe.privacy.audit.results import Guesses
 
 CONFIDENCE = 0.95

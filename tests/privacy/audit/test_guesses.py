@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.privacy.audit.guesses import chance_of_right, lower_epsilon_of_guesses
+from dprecipe.privacy.audit.counts import chance_of_right, lower_epsilon_of_guesses
 from dprecipe.privacy.audit.results import Guesses
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "audit.json").read_text())["records"]

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from dprecipe.privacy import gdp
-from dprecipe.privacy.audit.guesses import lower_epsilon_of_guesses
+from dprecipe.privacy.audit.counts import lower_epsilon_of_guesses
 from dprecipe.privacy.audit.naming import choose_naming
 from dprecipe.privacy.audit.results import Guesses
 

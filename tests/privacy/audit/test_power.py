@@ -7,13 +7,13 @@ from scipy import stats
 from dprecipe.privacy import gdp
 from dprecipe.privacy.audit.counts import (
     allowed_rate,
+    chance_of_right,
     lower_epsilon,
     lower_mu,
     lower_rates,
     mu_of_rates,
     upper_rates,
 )
-from dprecipe.privacy.audit.guesses import chance_of_right
 from dprecipe.privacy.audit.power import PROBABILITY, expected_lower, smallest_fault
 from dprecipe.privacy.audit.results import AttackTrials, Guesses
 

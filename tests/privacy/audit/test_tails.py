@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from dprecipe.privacy.audit.results import Correlation, Distance, Equality, Excess, Frequency, Variance
-from dprecipe.privacy.audit.tails import p_value
+from dprecipe.privacy.audit.verdicts import p_value
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.noise.distributions import Distribution
 from dprecipe.privacy import conversion, curves
 from dprecipe.privacy.box import curves as box_curves
-from dprecipe.privacy.box.curves import box_curve
-from dprecipe.privacy.box.moments import MAX_ORDER, log_moments
+from dprecipe.privacy.box.curves import MAX_ORDER, box_curve, log_moments
 from dprecipe.privacy.events import MAX_ROWS
 from tests.sweeps import sweep
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dprecipe.noise.distributions import Distribution
-from dprecipe.privacy.box.moments import MARGIN, MAX_ORDER, log_moments
+from dprecipe.privacy.box.curves import MARGIN, MAX_ORDER, log_moments
 from tests.sweeps import sweep
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "encoding.json").read_text(encoding="utf-8"))

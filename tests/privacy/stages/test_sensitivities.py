@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.stages.events import NoisyCovariance, NoisyMoments
-from dprecipe.privacy.stages.sensitivities import moments_replaced_squared, moments_squared
+from dprecipe.privacy.stages.events import NoisyCovariance, NoisyMoments, moments_replaced_squared, moments_squared
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "stages.json").read_text())["records"]
 

@@ -13,7 +13,7 @@ from dprecipe.privacy import conversion
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian
-from dprecipe.privacy.tuning.renyi import ORDERS, selected_curve
+from dprecipe.privacy.tuning.base import ORDERS, selected_curve
 from dprecipe.privacy.tuning.runs import FixedRuns, NegativeBinomialRuns, PoissonRuns
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "tuning.json").read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets
-from dprecipe.privacy.audit.tails import p_value
+from dprecipe.privacy.audit.verdicts import p_value
 from dprecipe.privacy.noisy_sums import PoissonGaussian, PoissonLaplace
 from dprecipe.training.audit.noise import examine_blind, examine_divisor, examine_noise, normal_scores
 from dprecipe.training.audit.rig import Seen

@@ -9,7 +9,7 @@ import pytest
 
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noisy_sum.batches import UnitNumbers, draw_batch
-from dprecipe.privacy.audit.tails import p_value
+from dprecipe.privacy.audit.verdicts import p_value
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,

@@ -12,7 +12,6 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.audit.results import Equality
 from dprecipe.privacy.noisy_sums import Gaussian
 from dprecipe.recipe.read import read_text
-from dprecipe.training.audit.gathered import compare_gathered, sum_gathered
 from dprecipe.training.audit.several import (
     GROUP,
     ROUNDS,
@@ -20,7 +19,9 @@ from dprecipe.training.audit.several import (
     UNITS,
     _compare,
     _compare_shards,
+    compare_gathered,
     examine_processes,
+    sum_gathered,
 )
 from dprecipe.training.processes.processes import SingleProcess
 from tests.planted.recipes import RECIPES

@@ -13,7 +13,7 @@ from torch import nn
 from dprecipe.faults import RunFailed
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy import gdp
-from dprecipe.privacy.audit.guesses import lower_epsilon_of_guesses
+from dprecipe.privacy.audit.counts import lower_epsilon_of_guesses
 from dprecipe.privacy.audit.naming import choose_naming
 from dprecipe.privacy.audit.results import Guesses
 from dprecipe.privacy.events import Event
@@ -25,7 +25,7 @@ from dprecipe.privacy.noisy_sums import (
     PoissonGaussian,
     PoissonLaplace,
 )
-from dprecipe.training.canaries.coins import Coins
+from dprecipe.training.canaries.contract import Coins
 from dprecipe.training.canaries.gradients import GradientCanaries
 from dprecipe.training.engine import clipped_sum as sums
 from dprecipe.training.engine.clipped_sum import ClippedSum

@@ -14,7 +14,7 @@ import pytest
 import dprecipe
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.audit.results import Guesses
-from dprecipe.training.canaries.coins import FILE, Coins
+from dprecipe.training.canaries.contract import FILE, Coins
 from dprecipe.training.canaries.gradients import GradientCanaries
 from dprecipe.training.run import checkpoint
 from tests.training.canaries.test_run import hidden_texts, is_public

@@ -11,8 +11,8 @@ from torch import nn
 from dprecipe.data.facts import DataFacts
 from dprecipe.data.records import Records
 from dprecipe.data.targets import ClassTarget, NumberTarget
-from dprecipe.training.canaries.coins import Coins
-from dprecipe.training.canaries.records import RecordCanaries, WithCanaries, losses_on
+from dprecipe.training.canaries.contract import Coins
+from dprecipe.training.canaries.run import RecordCanaries, WithCanaries, losses_on
 from dprecipe.training.program.losses import cross_entropy
 
 KEY = "sha256:" + "17" * 32

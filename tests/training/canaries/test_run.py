@@ -24,7 +24,7 @@ from dprecipe.privacy.audit.results import Guesses
 from dprecipe.privacy.ledger import read
 from dprecipe.release.verify import verify
 from dprecipe.training.audit.run import ClaimRefuted
-from dprecipe.training.canaries.coins import FILE, Coins, open_coins
+from dprecipe.training.canaries.contract import FILE, Coins, open_coins
 from dprecipe.training.canaries.run import count_guesses
 from dprecipe.training.checks.noise import DRAWS
 from dprecipe.training.run import gate

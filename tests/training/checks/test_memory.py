@@ -19,7 +19,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.dpsgd.train import program as train
+from dprecipe.mechanisms.dpsgd.train import run as train
 from dprecipe.models.form import Form
 from dprecipe.training.checks.memory import check_step, run_synthetic_step
 from dprecipe.training.checks.memory_meter import fits

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, find_fallbacks, parameters_of, physical_slices
 from dprecipe.training.engine.clipping import Clipping, Norm
-from dprecipe.training.engine.reserve import SLACK
+from dprecipe.training.engine.rounding import SLACK
 from dprecipe.training.program.losses import cross_entropy
 from tests.sweeps import sweep
 

@@ -22,7 +22,7 @@ from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.engine.compiled import Mode, Passes
 from dprecipe.training.engine.compilers import find_compiler
-from dprecipe.training.engine.reduced import Reduced
+from dprecipe.training.engine.full_precision import Reduced
 from dprecipe.training.engine.sizes import STEP, size_for
 from dprecipe.training.engine.synthetic import synthetic_records
 from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel

@@ -15,10 +15,10 @@ from dprecipe.models.lora import add_adapters
 from dprecipe.models.schema import Lora
 from dprecipe.models.zoo import layers
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel, causal_model
-from dprecipe.training.engine import choice, tiles
+from dprecipe.training.engine import shares, tiles
+from dprecipe.training.engine.full_precision import Reduced
 from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.recompute import Recompute
-from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.shares import shares_of
 from dprecipe.training.engine.strategies import GradientStore, Weights
 from dprecipe.training.engine.terms import Products
@@ -142,9 +142,9 @@ def test_off_a_cpu_the_clock_decides_where_norms_of_tiles_come_from(
     term = Products(lambda part: left[part, None], right[:, None], 260)
     arguments = [term], 3, 260 * 256
     more = 1 << 25, GradientStore()
-    on_cpu = choice.list_candidates(*arguments, torch.empty(()), *more)
+    on_cpu = shares.list_candidates(*arguments, torch.empty(()), *more)
     assert list(on_cpu) == ["tiles" if positions == 6 else "tiles_twice"]
-    tried = choice.list_candidates(*arguments, torch.empty((), device=SHAPES), *more)
+    tried = shares.list_candidates(*arguments, torch.empty((), device=SHAPES), *more)
     assert set(tried) == {"tiles", "tiles_twice"}
     time, real = [0.0], tiles.squares_of_pairs
 
@@ -153,9 +153,9 @@ def test_off_a_cpu_the_clock_decides_where_norms_of_tiles_come_from(
         return real(*given, **named)
 
     monkeypatch.setattr(tiles, "squares_of_pairs", timed)
-    monkeypatch.setattr(choice, "read_clock", lambda device: time[0] if slow else -time[0])
+    monkeypatch.setattr(shares, "read_clock", lambda device: time[0] if slow else -time[0])
     weights = Weights(torch.ones(3, dtype=torch.float64), sound=True)
-    assert choice.choose_cheapest(tried, weights, 260 * 256) == ("tiles_twice" if slow else "tiles")
+    assert shares.choose_cheapest(tried, weights, 260 * 256) == ("tiles_twice" if slow else "tiles")
     sums = []
     for make in tried.values():
         strategy, total = make(), torch.zeros(260 * 256, dtype=torch.float64)

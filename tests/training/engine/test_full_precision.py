@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dprecipe.faults import RunFailed
 from dprecipe.models.modules.draws import without_cudnn
-from dprecipe.training.checks.precision import single_precision
+from dprecipe.training.checks.noise import single_precision
 from dprecipe.training.engine import full_precision
 from dprecipe.training.engine.full_precision import PLACES, in_full_precision, largest_error
 

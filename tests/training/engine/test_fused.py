@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from dprecipe.training.engine import fused
 from dprecipe.training.engine.fused import Fused
-from dprecipe.training.engine.norms import row_squares
+from dprecipe.training.engine.rounding import row_squares
 from dprecipe.training.engine.strategies import sum_in_double
 from dprecipe.training.engine.tiles import squares_of_pairs
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.models.zoo.layers import StandardisedConv2d
-from dprecipe.training.engine import windows
+from dprecipe.training.engine import layers
 from dprecipe.training.engine.bookkeeping import describe_plan
 from dprecipe.training.program.losses import cross_entropy
 from tests.training.engine.reference import CLASSES, ISOLATED, TOKENS, Scaled, check_sums, classified, ids
@@ -179,7 +179,7 @@ def test_a_convolution_with_one_window(layer: nn.Conv2d) -> None:
 @pytest.mark.parametrize("on_sum", [False, True], ids=["CPU", "GPU"])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_standardised_kernels(stride: int, on_sum: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "one_size", lambda device: on_sum)
+    monkeypatch.setattr(layers, "one_size", lambda device: on_sum)
     net, features = classified(StandardisedConv2d(2, 4, 3, stride, 1), nn.Tanh(), shape=(2, 5, 5))
     with torch.no_grad():
         net[0][0].weight[0] = 0.5 + 1e-4 * torch.randn(2, 3, 3)  # so short that its length is held from below

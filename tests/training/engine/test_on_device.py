@@ -14,8 +14,8 @@ from torch.nn import functional
 from dprecipe.data.records import Records
 from dprecipe.mechanisms.encoded import codebook
 from dprecipe.mechanisms.encoded.train import encoded_sum
+from dprecipe.training.engine import clipped_sum as clipped_sum_module
 from dprecipe.training.engine import (
-    choice,
     compilers,
     gradient_rows,
     parts,
@@ -26,7 +26,6 @@ from dprecipe.training.engine import (
     strategies,
     terms,
 )
-from dprecipe.training.engine import clipped_sum as clipped_sum_module
 from dprecipe.training.engine.backward import GradientPlan
 from dprecipe.training.engine.clipped_sum import BatchPart, Loss, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping, Norm
@@ -211,15 +210,15 @@ def test_where_double_precision_is_slow_rows_are_taken(
     """Pairs of positions take products in double precision: on many a GPU 64 times as long. Both are tried there, by
     the clock, and either is sound."""
     time = [0.0]
-    monkeypatch.setattr(choice, "read_clock", lambda device: time[0])
-    real = getattr(choice, slow)
+    monkeypatch.setattr(shares, "read_clock", lambda device: time[0])
+    real = getattr(shares, slow)
 
     class Slow(real):  # type: ignore[misc, valid-type]
         def squares(self) -> Tensor:
             time[0] += 1.0
             return super().squares()  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(choice, slow, Slow)
+    monkeypatch.setattr(shares, slow, Slow)
     model, features, labels = positions()
     passes = Passes(model, cross_entropy, False, expected, 10)
     passes.parts.size(features, labels, 64)
@@ -248,7 +247,7 @@ def test_strategies_are_timed_as_a_batch_will_be_added_up(
             seen.append((len(weights.exact), weights.block_size)) or real(tried, weights, size)
         ),
     )
-    monkeypatch.setattr(choice, "MAX_COST_RATIO", 32)
+    monkeypatch.setattr(shares, "MAX_COST_RATIO", 32)
     model, features, labels = positions()
     passes = Passes(model, cross_entropy, False, expected, 10)
     if one:
@@ -465,7 +464,7 @@ def test_on_a_gpu_more_strategies_are_tried() -> None:
     term = terms.Products(lambda part: torch.zeros(4, 1, 100, 50), torch.zeros(4, 1, 50, 100), 50)
     tried = {
         device: set(
-            choice.list_candidates([term], 4, 2500, torch.empty((), device=device), 1 << 20, strategies.GradientStore())
+            shares.list_candidates([term], 4, 2500, torch.empty((), device=device), 1 << 20, strategies.GradientStore())
         )
         for device in ("cpu", "meta")
     }

@@ -15,9 +15,9 @@ from dprecipe.models.zoo.causal_lm import causal_model
 from dprecipe.training.engine.backward import run_pass
 from dprecipe.training.engine.bookkeeping import add_clipped, describe_plan
 from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.full_precision import Reduced
 from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.recompute import Recompute
-from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.program.losses import NextTokenLoss, cross_entropy
 from tests.decoders import DECODERS, LENGTH, VOCABULARY
 from tests.training.engine.reference import CLASSES, check_sums

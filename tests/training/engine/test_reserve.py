@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.reserve import MIN_BLOCK, SLACK, Reserve
+from dprecipe.training.engine.rounding import MIN_BLOCK, SLACK, Reserve
 from dprecipe.training.engine.strategies import Small, Weights
 from dprecipe.training.engine.terms import Rows
 

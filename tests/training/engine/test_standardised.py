@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.models.zoo.layers import StandardisedConv2d, standardise_weights
-from dprecipe.training.engine import windows
+from dprecipe.training.engine import layers
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.norms import row_squares
+from dprecipe.training.engine.rounding import row_squares
 from dprecipe.training.engine.standardised import SumStandardisation
 from dprecipe.training.program.losses import cross_entropy
 
@@ -84,7 +84,7 @@ def test_rows_longer_than_their_gradients_are_added_in_double_precision(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Inputs far from zero, of which standardisation takes nearly all away: single precision would show in the sum."""
-    monkeypatch.setattr(windows, "one_size", lambda device: True)
+    monkeypatch.setattr(layers, "one_size", lambda device: True)
     torch.manual_seed(0)
     net = nn.Sequential(StandardisedConv2d(2, 4, 3), nn.Flatten(), nn.Linear(36, 3))
     features = 1000.0 + torch.randn(64, 2, 5, 5)

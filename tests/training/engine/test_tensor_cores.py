@@ -18,8 +18,7 @@ from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, find_fa
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled_check import check_equal
 from dprecipe.training.engine.full_precision import before_norms, in_full_precision, in_run_precision
-from dprecipe.training.engine.plan_check import check_plan
-from dprecipe.training.engine.planning import plan_of
+from dprecipe.training.engine.planning import check_plan, plan_of
 from dprecipe.training.probe.program import examine_module
 from dprecipe.training.program.losses import cross_entropy
 

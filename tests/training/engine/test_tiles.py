@@ -14,7 +14,7 @@ from dprecipe.models.zoo.layers import NextTokens, OffsetRMSNorm, TransposedLine
 from dprecipe.training.engine import planning, tiles
 from dprecipe.training.engine.bookkeeping import STRATEGY_TEXTS, add_clipped, describe_plan
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.reserve import SLACK, Reserve
+from dprecipe.training.engine.rounding import SLACK, Reserve
 from dprecipe.training.engine.strategies import Weights
 from dprecipe.training.engine.terms import Products
 from dprecipe.training.engine.tiles import Allowance, TiledProducts

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dprecipe.training.loggers import background
-from dprecipe.training.loggers.background import BackgroundSink
+from dprecipe.training.loggers import sinks
+from dprecipe.training.loggers.sinks import BackgroundSink
 
 
 class Recording:
@@ -63,7 +63,7 @@ def test_a_sink_that_does_not_open(error: BaseException, capsys: pytest.CaptureF
 def test_a_sink_that_hangs_holds_up_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(background, "MAX_SECONDS", 0.1)
+    monkeypatch.setattr(sinks, "MAX_SECONDS", 0.1)
     wait = threading.Event()
     sink = Recording(wait=wait)
     logger, began = BackgroundSink("mlflow", lambda: sink), time.monotonic()
@@ -77,7 +77,7 @@ def test_a_sink_that_hangs_holds_up_nothing(
 def test_a_sink_that_is_too_slow_gets_no_more(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(background, "MAX_WAITING", 3)
+    monkeypatch.setattr(sinks, "MAX_WAITING", 3)
     wait = threading.Event()
     sink = Recording(wait=wait)
     logger = BackgroundSink("mlflow", lambda: sink)

@@ -121,7 +121,7 @@ def test_a_loss_that_is_not_finite_is_a_failure(monkeypatch: pytest.MonkeyPatch)
 def test_it_learns_to_tell_images_apart() -> None:
     """Of fresh images, the other view is the nearest among 64 far more often than at the start."""
     from dprecipe.data.preprocess import prepare_features
-    from dprecipe.training.prior.views import make_view
+    from dprecipe.training.prior.learn import make_view
 
     prior = Prior(generator="mixed", images=512, steps=150, batch_size=64, lr=3e-3)
     learned = tensors(make.make_prior(Mlp(kind="mlp", hidden=(32,)), prior, SHAPE, STEPS, "cpu").content)

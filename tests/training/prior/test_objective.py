@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from dprecipe.training.prior.objective import contrast
+from dprecipe.training.prior.learn import contrast
 
 
 def test_views_that_agree_on_opposite_points() -> None:

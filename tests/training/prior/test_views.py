@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dprecipe.training.prior.views import cut_out, make_view, recolour
+from dprecipe.training.prior.learn import cut_out, make_view, recolour
 
 
 def seeded(seed: int = 0) -> torch.Generator:

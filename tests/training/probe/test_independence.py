@@ -13,8 +13,7 @@ from torch import Tensor, nn  # noqa: E402
 from dprecipe.models.form import Form  # noqa: E402
 from dprecipe.models.modules.adapted import adapt_module  # noqa: E402
 from dprecipe.training.engine.clipped_sum import clipped_sum, per_record_gradients  # noqa: E402
-from dprecipe.training.probe.independence import list_extremes  # noqa: E402
-from dprecipe.training.probe.program import examine_module  # noqa: E402
+from dprecipe.training.probe.program import examine_module, list_extremes  # noqa: E402
 from dprecipe.training.probe.sums import clipping_tests  # noqa: E402
 from dprecipe.training.program.losses import cross_entropy  # noqa: E402
 from tests.training.probe.changed_gradients import ChangedGradients  # noqa: E402

@@ -28,8 +28,8 @@ from dprecipe.privacy.ledger import read
 from dprecipe.recipe.read import read as read_recipe
 from dprecipe.training.processes import processes as together
 from dprecipe.training.processes.processes import PATIENCE, join_processes, launch_processes
-from dprecipe.training.processes.set_digest import digest_of, digest_set
 from dprecipe.training.program.program import device_of
+from dprecipe.training.publish.provenance import digest_of, digest_set
 
 RECIPE = """\
 recipe: dprecipe/v1

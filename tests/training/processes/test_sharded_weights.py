@@ -21,10 +21,10 @@ from dprecipe.models.zoo.transformer import TextTransformer
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.sharded_sum import plan_passes, sharded_clipped_sum
-from dprecipe.training.processes import shard_exchange
+from dprecipe.training.processes import shards
 from dprecipe.training.processes.processes import ProcessGroup
-from dprecipe.training.processes.shard_exchange import FrozenGather, ShardSum, collect, fill, owners
 from dprecipe.training.processes.sharded_weights import ShardedWeights, blocks_of, check_in_blocks
+from dprecipe.training.processes.shards import FrozenGather, ShardSum, collect, fill, owners
 from dprecipe.training.program.losses import cross_entropy
 from dprecipe.training.steps.optimise import optimizer_of
 
@@ -243,7 +243,7 @@ def test_a_process_that_is_lost_while_torch_gathers_is_reported(monkeypatch: pyt
     def lose(*_: object) -> None:
         raise RuntimeError("connection closed by peer")
 
-    monkeypatch.setattr(shard_exchange, "ALL_GATHER", lose)
+    monkeypatch.setattr(shards, "ALL_GATHER", lose)
     gather = FrozenGather()
     with pytest.raises(RunFailed, match="can't be reached: connection closed by peer"):
         gather(gather.allocate([4], dtype=torch.float32, device=CPU), torch.zeros(2), None)  # type: ignore[arg-type]
@@ -252,7 +252,7 @@ def test_a_process_that_is_lost_while_torch_gathers_is_reported(monkeypatch: pyt
 def test_numbers_go_to_their_owners(monkeypatch: pytest.MonkeyPatch) -> None:
     """Places that lie across shards, and more numbers than are sent at once."""
     size = 1000
-    monkeypatch.setattr(shard_exchange, "BUCKET", 1500)
+    monkeypatch.setattr(shards, "BUCKET", 1500)
 
     def work(processes: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         total = ShardSum(processes, size, CPU)

@@ -17,7 +17,7 @@ from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.dpsgd.train import program as train
+from dprecipe.mechanisms.dpsgd.train import run as train
 from dprecipe.models.form import Form
 from dprecipe.models.load import load
 from dprecipe.models.modules.adapted import adapt_module

@@ -12,10 +12,10 @@ import torch
 from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
+from dprecipe.training.checks import memory
+from dprecipe.training.checks.memory import agree_on_size, find_largest, sizes_up_to, with_size
 from dprecipe.training.checks.memory_meter import ProcessMeter, meter_of
 from dprecipe.training.processes.processes import SingleProcess
-from dprecipe.training.program import physical_batch
-from dprecipe.training.program.physical_batch import agree_on_size, find_largest, sizes_up_to, with_size
 from dprecipe.training.run.folder import RunFolder
 from dprecipe.training.run.start import rehearse
 
@@ -195,7 +195,7 @@ def test_a_run_measures_once_and_keeps_to_it(
 
         return largest(sizes, device, noting)
 
-    monkeypatch.setattr(physical_batch, "find_largest", limited)
+    monkeypatch.setattr(memory, "find_largest", limited)
     finished = run(auto, tmp_path / "run")
     assert finished.verified
     assert finished.plan.runtime.physical_batch == 24  # 340 of 400; 32 records take 420

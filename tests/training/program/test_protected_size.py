@@ -20,7 +20,7 @@ from dprecipe.data.paid.constants import CountConstants
 from dprecipe.data.paid.stage import size_share
 from dprecipe.data.schema import Scattering, SizeBound, Step
 from dprecipe.faults import CertificateInvalid, DataFault
-from dprecipe.mechanisms.dpsgd.train.program import ClippedSums
+from dprecipe.mechanisms.dpsgd.train.run import ClippedSums
 from dprecipe.models.load import load
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text

@@ -25,7 +25,7 @@ from torch import nn
 
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
-from dprecipe.mechanisms.dpsgd.train import program as train
+from dprecipe.mechanisms.dpsgd.train import run as train
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
 from dprecipe.privacy.ledger import LedgerWriter

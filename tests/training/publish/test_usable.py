@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dprecipe.faults import NothingLearned
-from dprecipe.training.publish.usable import check_learned
+from dprecipe.training.publish.publish import check_learned
 
 CUSTOM: Any = SimpleNamespace(custom_model=True)
 """A module from Python: its weights alone are looked at. `tests/release/test_no_model.py` has models of ours."""

@@ -31,7 +31,7 @@ from dprecipe.nonprivate.plan import make_plan
 from dprecipe.planning.make import plan as private_plan
 from dprecipe.recipe.read import LoadedPublic, read, read_any
 from dprecipe.release.certificate import to_bytes
-from dprecipe.training.checks.initial_weights import check_initial_weights
+from dprecipe.training.program.file_digests import check_initial_weights
 from dprecipe.training.run.nonprivate import PublicRun, draw_batches, train
 from dprecipe.training.steps.optimise import apply_weight_decay
 from tests.schemas import validator_of
@@ -229,7 +229,7 @@ def test_a_killed_run_goes_on_from_its_last_state(recipes: Path, monkeypatch: py
 
     whole = learn(recipes, *MOVING, out="whole")
     with monkeypatch.context() as patch:
-        patch.setattr("dprecipe.training.run.public_state.SAVE_SECONDS", 0.0)
+        patch.setattr("dprecipe.training.run.nonprivate.SAVE_SECONDS", 0.0)
         stop_at(patch, 11, die)
         with pytest.raises(Killed):
             learn(recipes, *MOVING, out="part")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dprecipe.training.run import save_schedule
-from dprecipe.training.run.save_schedule import PARTS, WRITING_SHARE, SaveSchedule
+from dprecipe.training.run import checkpoint
+from dprecipe.training.run.checkpoint import PARTS, WRITING_SHARE, SaveSchedule
 
 
 class Clock:
@@ -21,7 +21,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(save_schedule, "time", made)
+    monkeypatch.setattr(checkpoint, "time", made)
     return made
 
 

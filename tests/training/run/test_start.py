@@ -27,7 +27,7 @@ from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, PlanRefu
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read
 from dprecipe.training.program.records import Store
-from dprecipe.training.run import checkpoint, save_schedule
+from dprecipe.training.run import checkpoint
 from dprecipe.training.run.start import rehearse
 from dprecipe.training.steps import noisy_steps
 from dprecipe.training.steps import stepwise as training
@@ -165,7 +165,7 @@ def test_a_killed_run_loses_a_fiftieth_of_its_steps_at_most(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where writing takes little of the time: here, whatever it takes."""
-    monkeypatch.setattr(save_schedule, "WRITING_SHARE", math.inf)
+    monkeypatch.setattr(checkpoint, "WRITING_SHARE", math.inf)
     plan, out = small("training.steps=200"), tmp_path / "run"
     real, calls = training.Gate.release, 0
 
@@ -181,7 +181,7 @@ def test_a_killed_run_loses_a_fiftieth_of_its_steps_at_most(
         run(plan, out)
     kept = checkpoint.load(out / "private" / "checkpoints" / "last.pt")
     assert kept is not None
-    assert 137 - 200 // save_schedule.PARTS <= kept["steps_done"] <= 138
+    assert 137 - 200 // checkpoint.PARTS <= kept["steps_done"] <= 138
 
 
 @pytest.mark.parametrize(

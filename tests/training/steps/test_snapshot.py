@@ -18,7 +18,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
 from dprecipe.training.program.evaluate import HeldOut
-from dprecipe.training.steps.snapshot import TensorSnapshot
+from dprecipe.training.steps.step_failures import TensorSnapshot
 from tests.training.publish.test_released import RECIPE
 
 SECRET = 60 + np.arange(64, dtype=np.float32)

@@ -15,8 +15,8 @@ from torch import nn
 
 from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import RunFailed
-from dprecipe.training.processes import set_digest
 from dprecipe.training.program.evaluate import HeldOut
+from dprecipe.training.publish import provenance
 from dprecipe.training.run import checkpoint
 from dprecipe.training.steps import stepwise
 
@@ -147,7 +147,7 @@ def test_processes_agree_on_who_adds_noise_which_is_outside_the_plan(monkeypatch
     checked = dict[str, Any]()
     processes = SimpleNamespace(rank=0, count=2, check_same=checked.__setitem__)
     monkeypatch.setattr(stepwise, "join_processes", lambda device: processes)
-    monkeypatch.setattr(set_digest, "private_of", lambda records: [b"records"])
+    monkeypatch.setattr(provenance, "private_of", lambda records: [b"records"])
     plan: Any = SimpleNamespace(
         digest="sha256:ab", runtime=SimpleNamespace(sharding="optimizer", physical_batch="auto")
     )

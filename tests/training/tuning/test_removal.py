@@ -16,7 +16,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.training.run.folder import RunFolder
 from dprecipe.training.run.trial_result import locate_result
-from dprecipe.training.tuning import removal, winner
+from dprecipe.training.tuning import losers, winner
 from dprecipe.training.tuning.losers import LOSERS
 from dprecipe.training.tuning.run import tune
 from dprecipe.training.tuning.trials import Trials
@@ -71,6 +71,7 @@ def test_the_other_runs_are_deleted_before_a_run_is_called_complete(
     resume(plan, folder)
     assert not (folder.private / "trials").exists()
     assert len((folder.private / "trials.csv").read_text("utf-8").splitlines()) == 4
+    assert (folder.private / "trials.svg").read_text("utf-8").count("<g ") == 2
     assert not (folder.private / LOSERS).exists()
     resume(plan, folder)
 
@@ -89,7 +90,7 @@ def test_they_are_encrypted_first_and_no_kill_leaves_half_of_them(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(removal, "shutil", SimpleNamespace(rmtree=die_halfway))
+        patch.setattr(losers, "shutil", SimpleNamespace(rmtree=die_halfway))
         with pytest.raises(Killed):
             tune(plan, folder.path, resume=True)
     assert (folder.private / "trials" / "1").exists()

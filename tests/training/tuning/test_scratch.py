@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.training.tuning.scratch import make_scratch
+from dprecipe.training.tuning.order import make_scratch
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="folders have no locks")
 WORKER = """
 import sys
 from pathlib import Path
-from dprecipe.training.tuning.scratch import make_scratch
+from dprecipe.training.tuning.order import make_scratch
 
 with make_scratch(Path(sys.argv[1])) as place:
     (place / "weights").write_bytes(b"secret")
@@ -46,24 +46,24 @@ def test_what_a_killed_worker_left_goes_with_the_next_run_and_no_folder_in_use_d
 def test_a_folder_that_is_deleted_before_it_is_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dprecipe.training.tuning import scratch
+    from dprecipe.training.tuning import order
 
-    honest, left = scratch._lock, [1]
+    honest, left = order._lock, [1]
 
     def slow(path: Path) -> int | None:
         if left and left.pop():
             path.rmdir()
         return honest(path)
 
-    monkeypatch.setattr(scratch, "_lock", slow)
+    monkeypatch.setattr(order, "_lock", slow)
     with make_scratch(tmp_path) as own:
         assert own.is_dir()
 
 
 def test_where_files_have_no_locks_a_run_still_has_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dprecipe.training.tuning import scratch
+    from dprecipe.training.tuning import order
 
-    monkeypatch.setattr(scratch, "_lock", lambda path: None)
+    monkeypatch.setattr(order, "_lock", lambda path: None)
     with make_scratch(tmp_path) as own:
         assert list(tmp_path.iterdir()) == [own]
     assert not own.exists()

@@ -13,9 +13,8 @@ from dprecipe.cli.files import limit_notes, write_documents
 from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
-from dprecipe.mechanisms.pate.commands.forecast_document import Forecast, ForecastRelease, ForecastRow, Stop
+from dprecipe.mechanisms.pate.commands.forecast_document import Forecast, ForecastRelease, ForecastRow, Stop, plot_votes
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
-from dprecipe.mechanisms.pate.commands.votes_plot import plot_votes
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.planning.make import plan
 from dprecipe.planning.paid import solve_prices

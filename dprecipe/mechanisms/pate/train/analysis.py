@@ -31,8 +31,7 @@ from dprecipe.mechanisms.pate.theory import sanitise, vote_analysis, vote_sensit
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
 from dprecipe.mechanisms.pate.train.answers import UNASKED
-from dprecipe.mechanisms.pate.train.ballot import Ballot
-from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
+from dprecipe.mechanisms.pate.train.ballot import Ballot, RemainingBudget
 from dprecipe.noise.draws import draw_gaussian
 from dprecipe.noise.entropy import Stream
 from dprecipe.privacy import conversion, rounding

@@ -7,6 +7,10 @@ passes. If it does not fit, the block is made smaller, down to one query; if tha
 queries that are asked, and the end of the run, are as if the queries were put one by one. They depend on earlier
 outcomes alone, never on the cost of the votes.
 
+`RemainingBudget` is checked before noise is drawn. If votes decide which queries are answered, the plan's Gaussian
+filter limits the events. At the end, the rest of the filter is charged, so the ledger adds up to the filter's limit
+however many queries were answered.
+
 Guarantees: every answer and every check is paid for on the ledger before its noise is drawn; noise is float64 from a
 stream that no other draw uses; a query with an outcome on disk is never put again.
 
@@ -16,20 +20,86 @@ Axes: Q queries, M classes; K queries of a block.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.aggregators import Aggregator, Counts, Scores, choose_class, noise
-from dprecipe.mechanisms.pate.charges import count_charges
-from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
+from dprecipe.mechanisms.pate.charges import count_charges, is_of_votes
+from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.mechanisms.pate.plan import PatePlan
+from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 from dprecipe.mechanisms.pate.train.answers import PASSED, UNASKED, AnswerEntry, AnswersFile, Outcomes
-from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
 from dprecipe.noise.entropy import Secrets, Stream
-from dprecipe.privacy.events import Charge
-from dprecipe.privacy.ledger import StopReason
+from dprecipe.privacy.events import Charge, Event, count_by_event
+from dprecipe.privacy.ledger import LedgerWriter, StopReason
+
+
+@final
+class RemainingBudget:
+    """The budget that a run has left. It reserves and settles events in the ledger."""
+
+    def __init__(self, plan: Plan, ledger: LedgerWriter, charged: Iterable[Charge]) -> None:
+        """Starts from `charged`, the events that earlier attempts and paid steps of preprocessing have spent."""
+        limit = plan.as_plan_of(PatePlan).filter_limit
+        self._filter = None if limit is None else GaussianFilter(limit)
+        self._planned = count_by_event(plan.events)
+        self._budget = plan.budget
+        self._ledger = ledger
+        self._charged = count_by_event(charged)
+
+    @property
+    def charged(self) -> tuple[Charge, ...]:
+        """Returns the events that count as spent, in all attempts."""
+        return tuple(Charge(event, count) for event, count in self._charged.items())
+
+    def count(self, event: Event) -> int:
+        """Returns the number of these events that count as spent."""
+        return self._charged[event]
+
+    def holds(self, wanted: Iterable[Charge]) -> bool:
+        """Returns whether all these events still fit."""
+        after = self._charged + count_by_event(wanted)
+        if self._filter is not None:
+            return self._filter.holds(_votes(after)) and _others(after) <= _others(self._planned)
+        charges = [Charge(event, count) for event, count in after.items()]
+        if after <= self._planned and self._budget.is_reserved(charges):
+            return True
+        return self._budget.holds([Charge(event, count) for event, count in (after | _others(self._planned)).items()])
+
+    def reserve(self, event: Event, count: int) -> str:
+        """Records events that are about to run; returns the digest of their ledger line."""
+        self._ledger.reserve(event, count)
+        self._charged[event] += count
+        return self._ledger.head
+
+    def settle(self, event: Event, count: int) -> None:
+        """Records that they ran."""
+        self._ledger.settle(event, count)
+
+    def charge_rest(self) -> None:
+        """Charges the rest of the filter's limit; nothing fits after that."""
+        if self._filter is None:
+            return
+        rest: FilterRest | None = self._filter.rest(_votes(self._charged))
+        if rest is not None:
+            self.reserve(rest, 1)
+            self.settle(rest, 1)
+
+
+def _others(counts: Counter[Event]) -> Counter[Event]:
+    """Selects the events of publications beside the votes."""
+    return Counter({event: count for event, count in counts.items() if isinstance(event, SanitisedCost)})
+
+
+def _votes(counts: Counter[Event]) -> list[Charge]:
+    """Selects the events that a filter counts."""
+    return [Charge(event, count) for event, count in counts.items() if is_of_votes(event)]
+
 
 BLOCKS = 50
 """Least number of blocks that the queries are cut into, if there are enough: a crash loses at most one block."""

@@ -23,8 +23,7 @@ from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.libraries import ignoring_warnings
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Labels, Lesson, Take, collect_votes
 from dprecipe.mechanisms.pate.train.machine import describe_machine
-from dprecipe.mechanisms.pate.train.shards import vote_type
-from dprecipe.mechanisms.pate.train.vote_store import VoteStore, save_votes
+from dprecipe.mechanisms.pate.train.shards import VoteStore, save_votes, vote_type
 from dprecipe.training.processes.cluster import Cluster, Task
 
 POLL = 0.2

@@ -25,8 +25,15 @@ from dprecipe.mechanisms.pate.train.learn import Floats, Lesson
 from dprecipe.mechanisms.pate.train.machine import describe_machine
 from dprecipe.mechanisms.pate.train.partition import keep_content, load_key
 from dprecipe.mechanisms.pate.train.shard_folder import list_files, read_key
-from dprecipe.mechanisms.pate.train.shards import ShardTerms, TeacherShard, derive_key, read_terms, read_votes
-from dprecipe.mechanisms.pate.train.vote_store import VoteStore, save_votes
+from dprecipe.mechanisms.pate.train.shards import (
+    ShardTerms,
+    TeacherShard,
+    VoteStore,
+    derive_key,
+    read_terms,
+    read_votes,
+    save_votes,
+)
 from dprecipe.release.facts import commit_to_data
 from dprecipe.training.publish.provenance import as_bytes
 

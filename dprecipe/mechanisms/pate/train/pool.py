@@ -1,6 +1,9 @@
-"""A pool of processes that train teachers in parallel, one thread each; the parent's half of `worker`.
+"""Processes that train teachers in parallel, one thread each: the parent's half, `Pool`, and the child's, `main`.
 
 They are plain subprocesses: `multiprocessing` would run again a user's script that has no `__main__` guard.
+A child reads lines of JSON: a job, then lists of teachers. Once the teachers of a list are trained, it writes the list
+back. It ends when its input ends, even in the middle of a teacher, so it never outlives the process that started it.
+Torch is imported after the first line.
 """
 
 from __future__ import annotations
@@ -8,19 +11,28 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, final
+from typing import IO, TYPE_CHECKING, Any, final
 
+import numpy as np
+
+from dprecipe.durable import FILE_MODE, FOLDER_MODE
 from dprecipe.faults import RunFailed
+from dprecipe.libraries import importing_libraries
 
-COMMAND = "from dprecipe.mechanisms.pate.train.worker import main; main()"
+if TYPE_CHECKING:
+    from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take
+
+COMMAND = "from dprecipe.mechanisms.pate.train.pool import main; main()"
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 ALLOCATOR = dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 28))
 """Settings by which glibc keeps memory from step to step.
@@ -135,3 +147,82 @@ class Pool:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"it gave no reason (exit code {code})"
+
+
+_PREPARED = 4096
+"""Number of records that are written to disk at a time."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A folder with the arrays that workers map into memory, and the lesson."""
+
+    folder: Path
+
+    @staticmethod
+    def write(folder: Path, lesson: Lesson, parts: DealtParts, take: Take, queries: Floats) -> Job:
+        """Writes to disk everything that a worker needs. Raises `OSError`."""
+        folder.mkdir(mode=FOLDER_MODE, parents=True)
+        count = len(parts.order)
+        first, _ = take(np.arange(min(1, count)))
+        features = np.lib.format.open_memmap(folder / "features.npy", "w+", np.float32, (count, *first.shape[1:]))
+        labels = np.empty(count, np.int64)
+        for start in range(0, count, _PREPARED):
+            part = slice(start, start + _PREPARED)
+            features[part], labels[part] = take(np.arange(count)[part])
+        features.flush()
+        for name, array in (("labels", labels), ("order", parts.order), ("starts", parts.starts), ("queries", queries)):
+            np.save(folder / f"{name}.npy", array)
+        (folder / "lesson.json").write_text(lesson.model_dump_json(by_alias=True), encoding="utf-8")
+        for file in folder.iterdir():
+            file.chmod(FILE_MODE)
+        return Job(folder)
+
+    def run(self, store: Path, teachers: Sequence[int]) -> None:
+        """Trains these teachers and keeps their votes in the folder `store`."""
+        with importing_libraries():
+            import torch
+
+            from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_votes
+            from dprecipe.mechanisms.pate.train.shards import VoteStore, save_votes
+
+        lesson = Lesson.model_validate_json((self.folder / "lesson.json").read_bytes())
+        features, labels, queries = (self._array(name) for name in ("features", "labels", "queries"))
+        parts = DealtParts(self._array("order"), self._array("starts"))
+        voted = collect_votes(
+            lesson,
+            teachers,
+            parts,
+            lambda numbers: (np.array(features[numbers]), np.array(labels[numbers])),
+            queries,
+            torch.device("cpu"),
+        )
+        save_votes(VoteStore(store, len(queries), lesson.classes), teachers, voted)
+
+    def _array(self, name: str) -> Any:
+        return np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+
+
+def main() -> None:
+    """Runs the worker: see the module."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(lines,), daemon=True).start()
+    answers, sys.stdout = sys.stdout, sys.stderr  # keeps the output of libraries out of the answers
+    job = json.loads(lines.get())
+    with importing_libraries():
+        import torch
+
+    torch.set_num_threads(1)
+    while True:
+        teachers = json.loads(lines.get())
+        Job(Path(job["folder"])).run(Path(job["store"]), teachers)
+        answers.write(json.dumps(teachers) + "\n")
+        answers.flush()
+
+
+def _read(lines: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        lines.put(line)
+    os._exit(0)

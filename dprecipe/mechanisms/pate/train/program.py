@@ -30,12 +30,10 @@ from dprecipe.mechanisms.pate.train import checks
 from dprecipe.mechanisms.pate.train.cluster_teachers import TeacherMachines, check_machines
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take
 from dprecipe.mechanisms.pate.train.merge import ShardVotes, find_key, make_terms
-from dprecipe.mechanisms.pate.train.partition import deal_parts
-from dprecipe.mechanisms.pate.train.plan_student import check_student
-from dprecipe.mechanisms.pate.train.queries import ChosenQueries, choose_queries, digest_pending
-from dprecipe.mechanisms.pate.train.shards import ShardTerms
+from dprecipe.mechanisms.pate.train.partition import ChosenQueries, choose_queries, deal_parts, digest_pending
+from dprecipe.mechanisms.pate.train.shards import ShardTerms, VoteStore
+from dprecipe.mechanisms.pate.train.student import check_student
 from dprecipe.mechanisms.pate.train.teachers import train_teachers
-from dprecipe.mechanisms.pate.train.vote_store import VoteStore
 from dprecipe.training.checks.stages import stage_noise
 from dprecipe.training.program.program import apply_all, device_of
 from dprecipe.training.program.records import RecordSource

@@ -30,13 +30,12 @@ from dprecipe.mechanisms.pate.charges import count_queries
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.train import analysis, checks
 from dprecipe.mechanisms.pate.train.answers import UNASKED, AnswersFile
-from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
+from dprecipe.mechanisms.pate.train.ballot import Ballot, RemainingBudget, noise_streams
 from dprecipe.mechanisms.pate.train.learn import DealtParts, collect_votes
 from dprecipe.mechanisms.pate.train.partition import load_key
-from dprecipe.mechanisms.pate.train.plan_student import score_student, train_plan_student
 from dprecipe.mechanisms.pate.train.pool import count_cpus
 from dprecipe.mechanisms.pate.train.program import PateProgram, Trained, lesson_of, prepare, teachers_of
-from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
+from dprecipe.mechanisms.pate.train.student import score_student, train_plan_student
 from dprecipe.mechanisms.pate.train.teachers import one_thread
 from dprecipe.privacy import accountants
 from dprecipe.release.stages import digest_constants
@@ -48,8 +47,8 @@ from dprecipe.training.publish.provenance import private_of
 from dprecipe.training.publish.publish import Finished
 from dprecipe.training.publish.released import trained_names
 from dprecipe.training.run.attempt import open_attempt
+from dprecipe.training.run.checkpoint import check_trained
 from dprecipe.training.run.folder import RunFolder
-from dprecipe.training.run.lost_steps import check_trained
 from dprecipe.training.run.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.run.signals import stopping_on_signals
 from dprecipe.training.steps.step_failures import locate_failures
@@ -66,7 +65,7 @@ class VotingRunner(Runner[PateProgram]):
     """The runner of PATE."""
 
     def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
-        """Prepares the program: see `program.prepare`."""
+        """Prepares the program: see `pate.train.program`."""
         return prepare(plan, root, inputs)
 
     def attempt(self, plan: Plan, folder: RunFolder, program: PateProgram, start: Start) -> Run:

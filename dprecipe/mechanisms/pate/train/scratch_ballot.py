@@ -24,8 +24,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.aggregators import Aggregator, Counts, Scores, aggregator_of, list_rounds
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.train.answers import AnswersFile
-from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
-from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
+from dprecipe.mechanisms.pate.train.ballot import Ballot, RemainingBudget, noise_streams
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.privacy import ledger
 from dprecipe.privacy.events import Charge, charge_from_json

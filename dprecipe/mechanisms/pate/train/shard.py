@@ -9,8 +9,7 @@ from pathlib import Path
 from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.train.program import Trained, prepare, teachers_of
 from dprecipe.mechanisms.pate.train.shard_folder import ShardFolder
-from dprecipe.mechanisms.pate.train.shards import TeacherShard
-from dprecipe.mechanisms.pate.train.vote_store import VoteStore
+from dprecipe.mechanisms.pate.train.shards import TeacherShard, VoteStore
 from dprecipe.training.program.file_digests import holding_still
 from dprecipe.training.program.gather import gather_records
 from dprecipe.training.run.runner import PythonInputs

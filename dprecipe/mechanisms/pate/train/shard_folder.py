@@ -18,8 +18,7 @@ from typing import final
 from dprecipe import durable
 from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.pate.train.partition import KEY_BYTES, keep_content, load_key
-from dprecipe.mechanisms.pate.train.shards import AGAIN, ShardTerms, TeacherShard, read_votes, seal_votes
-from dprecipe.mechanisms.pate.train.vote_store import VoteStore
+from dprecipe.mechanisms.pate.train.shards import AGAIN, ShardTerms, TeacherShard, VoteStore, read_votes, seal_votes
 from dprecipe.release.untrusted import ContentError, parse_object, read_bytes
 
 KEY = "partition.key"

@@ -1,4 +1,4 @@
-"""A shard of the teachers: its teachers, the terms of their votes, and the file that holds them.
+"""Votes of teachers on disk: a file for each teacher of a run, and one for a shard that is trained before it.
 
 A shard file is four bytes with the length of a header, the header (JSON), the votes, teacher by teacher, and a keyed
 digest of all of it. So a file that was damaged, or made by someone without the key of the partition, is refused. The
@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import io
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, final
@@ -23,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe import durable
-from dprecipe.faults import DataFault, UsageFault
+from dprecipe.faults import DataFault, RunFailed, UsageFault
+from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.release.untrusted import ContentError, parse_object
 
 SCHEMA = "dprecipe.teacher-votes/v1"
@@ -244,3 +246,88 @@ def _digest(content: bytes, key: bytes) -> bytes:
 
 def _damaged(path: Path, why: str) -> DataFault:
     return DataFault(f"{path}: no votes of a shard, or damaged: {why[:MAX_TEXT]}", AGAIN)
+
+
+@final
+class VoteStore:
+    """The folder of votes: `<teacher>.npy` holds the class that a teacher votes for on each of Q queries."""
+
+    def __init__(self, folder: Path, queries: int, classes: int) -> None:
+        self.folder = folder
+        self._queries = queries
+        self._classes = classes
+        self._dtype = vote_type(classes)
+        whole = io.BytesIO()
+        np.save(whole, np.zeros(queries, self._dtype), allow_pickle=False)
+        self._header = whole.getvalue()[: whole.tell() - queries * self._dtype.itemsize]
+
+    def missing(self, teachers: Iterable[int]) -> list[int]:
+        """Lists those of the teachers whose votes are absent or damaged."""
+        names = {entry.name for entry in os.scandir(self.folder)} if self.folder.exists() else set()
+        return [teacher for teacher in teachers if f"{teacher}.npy" not in names or self._read(teacher) is None]
+
+    def put(self, teacher: int, votes_Q: NDArray[Any]) -> None:
+        """Keeps a teacher's votes, whole or not at all.
+
+        Raises:
+            RunFailed: they can't be written.
+        """
+        target = self.folder / f"{teacher}.npy"
+        try:
+            self.folder.mkdir(mode=durable.FOLDER_MODE, exist_ok=True)
+            with durable.replacing_file(target) as file:
+                np.save(file, votes_Q.astype(self._dtype), allow_pickle=False)
+        except OSError as error:
+            raise RunFailed(
+                f"{target}: can't keep a teacher's votes: {error.strerror}",
+                "make room on the disk, then continue with --resume",
+            ) from None
+
+    def counts(self, teachers: int) -> Counts:
+        """Counts the teachers that vote for each class, (Q, M).
+
+        Raises:
+            RunFailed: the votes of a teacher are gone.
+        """
+        counts_QM = np.zeros((self._queries, self._classes), np.int32)
+        queries = np.arange(self._queries)
+        for teacher in range(teachers):
+            counts_QM[queries, self._read_kept(teacher)] += 1
+        return counts_QM
+
+    def votes(self, teachers: Sequence[int]) -> NDArray[Any]:
+        """Reads the votes of these teachers, (T, Q).
+
+        Raises:
+            RunFailed: the votes of a teacher are gone.
+        """
+        votes_TQ = np.zeros((len(teachers), self._queries), self._dtype)
+        for row, teacher in enumerate(teachers):
+            votes_TQ[row] = self._read_kept(teacher)
+        return votes_TQ
+
+    def _read_kept(self, teacher: int) -> NDArray[Any]:
+        votes_Q = self._read(teacher)
+        if votes_Q is None:
+            raise RunFailed(f"{self.folder}: the votes of teacher {teacher} are gone", "continue with --resume")
+        return votes_Q
+
+    def _read(self, teacher: int) -> NDArray[Any] | None:
+        """Reads a teacher's votes, (Q,); returns None if they are absent or damaged."""
+        # Only the exact header that `put` writes is accepted: no other header is parsed.
+        start, size = self._header, self._queries * self._dtype.itemsize
+        try:
+            with open(durable.open_regular(self.folder / f"{teacher}.npy", os.O_RDONLY), "rb") as file:
+                content = file.read(len(start) + size + 1)
+        except OSError:
+            return None
+        if not content.startswith(start) or len(content) != len(start) + size:
+            return None
+        votes_Q: NDArray[Any] = np.frombuffer(content, self._dtype, self._queries, len(start))
+        return votes_Q if bool((votes_Q < self._classes).all()) else None
+
+
+def save_votes(store: VoteStore, teachers: Sequence[int], votes_TQ: NDArray[Any]) -> None:
+    """Keeps the votes of several teachers, (T, Q)."""
+    for teacher, votes_Q in zip(teachers, votes_TQ, strict=True):
+        store.put(teacher, votes_Q)

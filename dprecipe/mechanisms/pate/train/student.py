@@ -1,32 +1,114 @@
-"""The student: a network that learns from public records, and from the labels that were released for some of them.
+"""The student: a model that learns from public records, and from the labels that were released for some of them.
+
+No function here receives a private record, a vote, or the path to one.
 
 Guarantees: on a CPU, the student is a function of the arguments. None of them is private, so everything here is
 post-processing of the events on the ledger. The global random number generator is left as it was found.
 
-Axes: R public records, L labelled ones, B records of a batch.
+Virtual adversarial training: a model's prediction for a record should not change nearby: in a ball around the record,
+or around an augmented copy of it. In the ball, the direction that changes the prediction most is found by power
+iteration on the divergence. No label is needed. The released function is smoothed, so random layers (dropout) are in
+evaluation mode. Source: T. Miyato, S. Maeda, M. Koyama, S. Ishii, "Virtual Adversarial Training: A Regularization
+Method for Supervised and Semi-Supervised Learning", IEEE TPAMI 41(8), 2019, algorithm 1 and section 3.3.
+
+Axes: R public records, L labelled ones, K queries, B records of a batch, M classes.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax
 
-from dprecipe.contract.plan import Length
-from dprecipe.faults import NothingLearned
-from dprecipe.language.training import Training
-from dprecipe.mechanisms.pate.train.vat import unsupervised_loss
+from dprecipe.contract.plan import Length, Plan
+from dprecipe.data.facts import describe_data
+from dprecipe.data.preprocess import Floats
+from dprecipe.faults import InternalFault, NothingLearned, PlanRefused, RunFailed
+from dprecipe.language.training import Training, Vat
+from dprecipe.mechanisms.pate.aggregators import Scores
+from dprecipe.models.build import build
 from dprecipe.models.modules.draws import drawing_from
+from dprecipe.models.modules.inspection import detach_trainers, inspect_steps
+from dprecipe.progress import Progress
+from dprecipe.training.probe.place import name_failure
 from dprecipe.training.program.losses import generalised_cross_entropy
 from dprecipe.training.program.moves import augmentation_moves
 from dprecipe.training.steps.optimise import Average, apply_weight_decay, learning_rate, optimizer_of
+from dprecipe.training.steps.step_failures import locate_failures
 
-Floats = NDArray[np.float32]
+Move = Callable[[Tensor], Tensor]
+
+
+def unsupervised_loss(
+    model: nn.Module, features: Tensor, spec: Vat, generator: torch.Generator, move: Move | None = None
+) -> Tensor:
+    """Returns the mean over records (B, …) of `weight` × divergence + `entropy` × entropy.
+
+    Its gradient reaches the weights.
+
+    The divergence is between the prediction for the record, as a constant, and that for the worst neighbour of the
+    record after `move`. `generator` is on the device of the features.
+    """
+    with _still(model):
+        log_p = log_softmax(model(features), 1)
+        moved = features if move is None else move(features)
+        worst = moved + find_adversarial_shift(model, moved, log_p.detach(), spec, generator)
+        divergence = measure_divergence(log_p.detach(), model(worst)).mean()
+    return spec.weight * divergence - spec.entropy * (log_p.exp() * log_p).sum(1).mean()
+
+
+def find_adversarial_shift(
+    model: nn.Module, features: Tensor, log_p: Tensor, spec: Vat, generator: torch.Generator
+) -> Tensor:
+    """Finds the change of each record, of L2 length `radius`, that moves the prediction furthest from `log_p` (B, M).
+
+    Only the gradient with respect to the features is computed: gradients stored for the weights are unchanged.
+    """
+    direction = _unit(torch.randn(features.shape, generator=generator, device=features.device, dtype=features.dtype))
+    for _ in range(spec.power_iterations):
+        probe = (spec.xi * direction).requires_grad_()
+        with torch.enable_grad():
+            divergence = measure_divergence(log_p, model(features.detach() + probe)).sum()
+        (steepest,) = torch.autograd.grad(divergence, probe)
+        # Where the prediction does not change at all, one direction is as good as another.
+        still = (steepest.flatten(1) == 0).all(1).view(-1, *[1] * (features.ndim - 1))
+        direction = torch.where(still, direction, _unit(steepest))
+    return spec.radius * direction
+
+
+def measure_divergence(log_p: Tensor, outputs: Tensor) -> Tensor:
+    """Returns KL(p ‖ softmax(outputs)) of each record, (B,); both arguments are (B, M)."""
+    return (log_p.exp() * (log_p - log_softmax(outputs, 1))).sum(1)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Scales each record to L2 length 1: by its largest entry first, or the squares of a tiny gradient would vanish."""
+    flat = x.flatten(1)
+    tiny = torch.finfo(x.dtype).tiny
+    flat = flat / flat.abs().amax(1, keepdim=True).clamp_min(tiny)
+    scaled: Tensor = flat / torch.linalg.vector_norm(flat, dim=1, keepdim=True).clamp_min(tiny)
+    return scaled.view_as(x)
+
+
+@contextmanager
+def _still(model: nn.Module) -> Iterator[None]:
+    """Puts the model in evaluation mode inside the block, and restores each module's mode after it."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
 Labels = NDArray[np.int64]
 
 BATCH = 32
@@ -151,3 +233,94 @@ def flushing_denormals() -> Iterator[None]:
         yield
     finally:
         torch.set_flush_denormal(before)
+
+
+TRIED = 4
+"""Number of public records on which a module from Python is tried."""
+
+
+def train_plan_student(
+    plan: Plan,
+    module: nn.Module | None,
+    public: Floats,
+    labels_R: NDArray[np.int64],
+    device: torch.device,
+    stop: Callable[[], bool],
+) -> nn.Module | None:
+    """Trains the student and returns it in evaluation mode; None if `stop` came first.
+
+    `module` replaces the recipe's model. `labels_R` holds a label, or a number below 0 for a public record that has
+    none.
+
+    Guarantees: the student is a function of the arguments; on a CPU, two calls give the same student.
+
+    Raises:
+        NothingLearned: no record has a label, or the training diverged to numbers that are not finite.
+    """
+    labelled = np.flatnonzero(labels_R >= 0)
+    if not len(labelled):
+        raise NothingLearned(
+            "no query was answered, so there is nothing to learn from",
+            "lower mechanism.aggregator.selection.threshold, and start again: what was spent stays spent",
+        )
+    features, labels, seed, result = public[labelled], labels_R[labelled], plan.runtime.seed, describe_data(plan.data)
+    if module is None and plan.training.optimizer is None:
+        from dprecipe.mechanisms.pate.train.fitted import Fittable, fit_model
+
+        if not isinstance(plan.model, Fittable):
+            raise InternalFault("a student that takes steps has no optimizer")
+        return fit_model(plan.model, features, labels, result.outputs, seed).to(device)
+    # Each call trains it from its initial weights.
+    if module is None:
+        student = build(plan.model, result.shape, result.outputs, seed, vocabulary=result.vocabulary)
+    else:
+        student = copy.deepcopy(module)
+    bars: list[Progress] = []
+
+    def report(done: int, steps: int) -> None:
+        if not bars:
+            bars.append(Progress("student", "update", steps))
+        (bars[0].end if done == steps else bars[0].show)(done)
+
+    return train_student(student, features, labels, public, plan.training, seed, device, report, stop)
+
+
+def check_student(plan: Plan, module: nn.Module, public: Floats, device: torch.device) -> None:
+    """Checks that a module from Python can be the student; called before anything is spent.
+
+    It must have no steps of its own, and a copy of it makes an update and predictions on public records.
+
+    Raises:
+        PlanRefused: it has steps of its own, which would be dropped.
+        RunFailed: it raises, or does not predict one number for each class; or the recipe has no optimizer.
+    """
+    if findings := list(inspect_steps(module)):
+        raise PlanRefused(findings)
+    detach_trainers(module)
+    if plan.training.optimizer is None:
+        raise RunFailed(
+            "a module from Python learns by gradient steps, and the recipe has no training.optimizer",
+            "add training.optimizer, and training.steps or epochs; nothing was spent",
+        )
+    student, outputs, few = copy.deepcopy(module), describe_data(plan.data).outputs, public[:TRIED]
+    one = plan.training.model_copy(update={"steps": 1, "epochs": None})
+    with locate_failures(student, "it was tried on public records", "mend the module; nothing was spent"):
+        with suppress(NothingLearned):  # one update proves little: a whole run reports it, with its own labels
+            train_student(student, few, np.zeros(len(few), np.int64), public, one, plan.runtime.seed, device)
+        shape = score_student(student.eval(), few, device, TRIED).shape
+    if shape != (len(few), outputs):
+        raise RunFailed(
+            f"{name_failure(module, '')} does not return one number for each of {outputs} classes",
+            "let forward return logits (records, classes); nothing was spent",
+        )
+
+
+def score_student(module: nn.Module, features: Floats, device: torch.device, physical_batch: int) -> Scores:
+    """Returns the student's probability for each class, (K, M) float64."""
+    with torch.no_grad():
+        parts = [
+            torch.softmax(module(torch.from_numpy(features[start : start + physical_batch]).to(device)).double(), 1)
+            for start in range(0, len(features), physical_batch)
+        ]
+    expected: Scores = torch.cat(parts).cpu().numpy()
+    return expected

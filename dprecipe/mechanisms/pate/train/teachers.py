@@ -17,9 +17,8 @@ import torch
 from dprecipe import durable
 from dprecipe.mechanisms.pate.train.cluster_teachers import TeacherMachines, train_on_cluster
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take, collect_votes, list_groups
-from dprecipe.mechanisms.pate.train.pool import Pool, count_cpus
-from dprecipe.mechanisms.pate.train.vote_store import VoteStore, save_votes
-from dprecipe.mechanisms.pate.train.worker import Job
+from dprecipe.mechanisms.pate.train.pool import Job, Pool, count_cpus
+from dprecipe.mechanisms.pate.train.shards import VoteStore, save_votes
 from dprecipe.progress import Progress
 
 MAX_REMAINING_SECONDS = 15.0

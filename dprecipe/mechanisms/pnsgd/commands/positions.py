@@ -8,6 +8,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,26 +17,31 @@ from pydantic import ConfigDict, Field
 
 from dprecipe.cli.arguments import Overrides, RecipePath
 from dprecipe.contract.document import Document, Part, RecipeName
+from dprecipe.contract.drawing import CAP, INK, LEFT, SERIES, SIZE, Axes
 from dprecipe.contract.facts import Probability
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import UsageFault
 from dprecipe.language.base import NonNegativeFloat, PositiveInt
-from dprecipe.libraries import importing_libraries
-from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
+from dprecipe.mechanisms.pnsgd.events import ProjectedDescent, choose_positions
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.theory import last_iterate
 from dprecipe.mechanisms.pnsgd.theory.paper import comparison_at, paper_contraction
-from dprecipe.mechanisms.pnsgd.theory.positions import choose_positions
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import rounding
 from dprecipe.privacy.events import one_of
 from dprecipe.recipe.read import read
+from dprecipe.release.figures import ALONE, render_svg
 from dprecipe.screen import show_document
 
 FORMATS = ("text", "json", "csv")
-PLOTS = (".svg", ".png")
 COMPARISONS = ("proposition_1", "theorem_4")
 """Bounds of the paper that the mechanism comes from: shown beside ours, and never the guarantee."""
+LINES = dict(zip(("no_amplification", "contraction", "nonlinear", "iteration", "hybrid"), SERIES, strict=True)) | dict(
+    zip(COMPARISONS, (CAP, INK), strict=True)
+)
+"""The colour of each line of the plot."""
+MIN_SHOWN = 1e-30
+"""Smallest δ that is drawn."""
 MAX_ROWS = 40
 MAX_EPSILONS = 8
 
@@ -99,7 +105,7 @@ def show_positions(
         typer.Option("--epsilon", metavar="E", help="Where δ is shown; the budget's when left out. Repeatable."),
     ] = None,
     output: Annotated[str, typer.Option("--format", help="text, json or csv")] = "text",
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="An .svg or .png to be drawn; replaced.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="An .svg to be drawn; replaced.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every position, not a choice of 40.")] = False,
 ) -> None:
     """Prints the guarantee by position; with `plot`, also draws it.
@@ -110,8 +116,8 @@ def show_positions(
     """
     if output not in FORMATS:
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
-    if plot is not None and plot.suffix not in PLOTS:
-        raise UsageFault(f"{plot}: a plot is an .svg or a .png", "name such a file with --plot")
+    if plot is not None and plot.suffix != ".svg":
+        raise UsageFault(f"{plot}: a plot is an .svg", "name such a file with --plot")
     epsilons = epsilons or []
     if len(epsilons) > MAX_EPSILONS or not all(0 <= e < math.inf for e in epsilons):
         raise UsageFault("--epsilon takes up to eight finite numbers >= 0", "for example --epsilon 0.5 --epsilon 1")
@@ -124,7 +130,7 @@ def show_positions(
     plan = make_plan(loaded)
     result = trace_curve(plan, tuple(dict.fromkeys(epsilons)) or (plan.budget.epsilon,), every)
     if plot is not None:
-        _draw(plot, result)
+        _save_plot(plot, result)
     renderers = {"text": render_text, "json": Curve.to_text, "csv": tabulate}
     show_document(renderers[output](result))
 
@@ -246,11 +252,38 @@ def tabulate(curve: Curve) -> str:
     return out.getvalue()
 
 
-def _draw(path: Path, curve: Curve) -> None:
-    with importing_libraries("--plot"):
-        from dprecipe.mechanisms.pnsgd.commands.positions_plot import plot_positions
+def plot_positions(curve: Curve) -> str:
+    """Draws δ against the position, a panel for each ε and a line for each bound, as an SVG; the names are below."""
+    names = [*curve.positions[0].at[0].bounds, *curve.positions[0].at[0].comparisons]
+    width, height = SIZE[0] * len(curve.own.at), SIZE[1] + 14 * len(names) + 6
+    parts = [f'<rect width="{width:g}" height="{height:g}" fill="#fff"/>']
+    for index, own in enumerate(curve.own.at):
+        panel = render_svg(f"positions at epsilon {own.epsilon:g}", partial(_draw_panel, curve, index))
+        parts.append(panel.replace("<svg ", f'<svg x="{SIZE[0] * index:g}" ', 1))
+    for index, name in enumerate(names):
+        at = f'x="{LEFT:g}" y="{SIZE[1] + 14 * (index + 1):g}"'
+        parts.append(f'<text {at} font-size="10.5px" fill="{LINES[name]}">{name.replace("_", " ")}</text>')
+    head = f'<svg {ALONE} width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}">'
+    return f"{head}{''.join(parts)}</svg>\n"
 
+
+def _draw_panel(curve: Curve, index: int, axes: Axes) -> None:
+    """Draws the lines at one ε; a line begins at the bottom where the next δ is large enough to be drawn."""
+    first = curve.positions[0].at[index]
+    for name in (*first.bounds, *first.comparisons):
+        deltas = [(row.at[index].bounds | row.at[index].comparisons)[name] for row in curve.positions]
+        shown = [
+            (row.position, max(delta, MIN_SHOWN))
+            for row, delta, following in zip(curve.positions, deltas, [*deltas[1:], 0.0], strict=True)
+            if max(delta, following) >= MIN_SHOWN
+        ]
+        axes.plot(shown, LINES[name], dashed=name in COMPARISONS)
+    end = max(curve.positions[-1].position, 2)
+    axes.set(f"position, at ε = {first.epsilon:g}", "δ", (1, end), (MIN_SHOWN, 2), log_y=True)
+
+
+def _save_plot(path: Path, curve: Curve) -> None:
     try:
-        path.write_bytes(plot_positions(curve, path.suffix.removeprefix(".")))
+        path.write_text(plot_positions(curve), encoding="utf-8")
     except OSError as error:
         raise UsageFault(f"{path} can't be written: {error.strerror}", "name another file with --plot") from None

@@ -27,15 +27,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
-from dprecipe.mechanisms.pnsgd.theory.recheck_mu import STARTS, compute_cycle_mu, spread_points, sum_powers
 from dprecipe.mechanisms.pnsgd.theory.recheck_noise import (
     MAX_EPSILON,
     MIN_DELTA,
+    STARTS,
     Uses,
     compose_laplace,
+    compute_cycle_mu,
     gaussian_deltas,
     log_theta,
     merge_kinds,
+    spread_points,
+    sum_powers,
 )
 
 Array = NDArray[np.floating[Any]]

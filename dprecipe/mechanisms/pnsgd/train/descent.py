@@ -13,7 +13,7 @@ and noise drawn for many steps at once, in blocks of `NUMBERS` numbers, which st
 and a scalar predictor use BLAS level 1, with the slope in plain Python: less than half the time of numpy's in-place
 operations and at most a fifth of torch's, because such a step is mostly call overhead. Batches of several records are
 two matrix products. With a thousand features, noise takes nine tenths of the time of single records, and an eighth of
-that of batches of 64. On an accelerator the same formulas run in torch (`device_backend`).
+that of batches of 64. On an accelerator the same formulas run in torch (`run.DeviceBackend`).
 
 Axes: B records of a batch, C classes, D features with the bias, P parameters, T steps. The parameters are (D,), or (C,
 D) where a predictor has a number for each class.

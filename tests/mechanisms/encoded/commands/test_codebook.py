@@ -10,8 +10,7 @@ import pytest
 
 from dprecipe.cli.validate import check
 from dprecipe.faults import PlanRefused, RecipeError, RunFailed, UsageFault
-from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
-from dprecipe.mechanisms.encoded.codebook_files import load_codebook
+from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook, load_codebook
 from dprecipe.mechanisms.encoded.commands.codebook import write_codebook
 from dprecipe.mechanisms.encoded.files import codebook_of
 from dprecipe.planning.make import plan

@@ -16,8 +16,8 @@ from dprecipe.contract.mechanism import Facts
 from dprecipe.contract.plan import canonical_json
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.encoded.codebook import fit_codebook
-from dprecipe.mechanisms.encoded.commands import compare as module
-from dprecipe.mechanisms.encoded.commands.compare import (
+from dprecipe.mechanisms.encoded.commands import noise as module
+from dprecipe.mechanisms.encoded.commands.noise import (
     DISTRIBUTIONS,
     GAUSSIAN,
     compare_distributions,

@@ -14,7 +14,7 @@ import pytest
 from dprecipe.cli import files
 from dprecipe.cli.schema import SCHEMAS
 from dprecipe.faults import PlanRefused, UsageFault
-from dprecipe.mechanisms.encoded.commands import compare
+from dprecipe.mechanisms.encoded.commands import noise as compare
 from dprecipe.mechanisms.encoded.commands.noise import as_encoding, compare_noise
 from dprecipe.noise.distributions import Distribution
 from dprecipe.planning.make import plan

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from dprecipe.mechanisms.encoded.train import denoise
-from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
+from dprecipe.mechanisms.encoded.train import run as denoise
+from dprecipe.mechanisms.encoded.train.run import kolmogorov_smirnov
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream

@@ -13,7 +13,7 @@ from torch import Tensor, nn  # noqa: E402
 
 from dprecipe.mechanisms.encoded.codebook import Codebook, draw_gaussian_codebook  # noqa: E402
 from dprecipe.mechanisms.encoded.train import encoded_sum as encoded_sum_module  # noqa: E402
-from dprecipe.mechanisms.encoded.train import probe_codes  # noqa: E402
+from dprecipe.mechanisms.encoded.train import run as probe_codes  # noqa: E402
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum  # noqa: E402
 from dprecipe.training.engine.clipped_sum import ClippedSum, per_record_gradients  # noqa: E402
 from dprecipe.training.engine.gradient_rows import gradient_rows  # noqa: E402

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dprecipe.mechanisms.pate.commands.alternatives import count_first_round, expect_stop, pass_chances, share_right
+from dprecipe.mechanisms.pate.commands.forecast import count_first_round, expect_stop, pass_chances, share_right
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory.votes import VoteSelection
 from dprecipe.planning.make import plan

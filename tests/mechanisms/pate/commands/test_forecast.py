@@ -10,8 +10,8 @@ import pytest
 
 from dprecipe.contract.mechanism import Facts
 from dprecipe.contract.plan import Plan
+from dprecipe.mechanisms.pate.commands import forecast, simulate
 from dprecipe.mechanisms.pate.commands import forecast as module
-from dprecipe.mechanisms.pate.commands import forecast_tables, simulate
 from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
 from dprecipe.mechanisms.pate.commands.forecast_document import Forecast
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
@@ -106,7 +106,7 @@ def test_rows_are_the_recipe_with_another_check() -> None:
     (own,) = (row for row in actual.rows if row.chosen)
     assert (own.threshold, own.selection_multiplier, own.noise_multiplier) == (60, 40, 20)
     assert (own.answered, own.right, own.stop) == (actual.answered, actual.right, actual.stop)
-    assert len(actual.rows) == 4 * len(forecast_tables.THRESHOLDS)
+    assert len(actual.rows) == 4 * len(forecast.THRESHOLDS)
     other = "mechanism.aggregator.selection.noise.multiplier=25"
     expected = planned(FEW, "budget.epsilon=auto", other, "mechanism.aggregator.selection.threshold=75")
     (row,) = (row for row in actual.rows if (row.threshold, row.selection_multiplier) == (75, 25))

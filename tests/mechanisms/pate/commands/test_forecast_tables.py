@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dprecipe.mechanisms.pate.commands.forecast_tables import tabulate_thresholds
+from dprecipe.mechanisms.pate.commands.forecast import tabulate_thresholds
 from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
 
 COUNTS = np.array([[90, 10], [55, 45], [60, 40]])

@@ -18,10 +18,9 @@ from dprecipe.cli.schema import SCHEMAS
 from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
-from dprecipe.mechanisms.pate.commands.forecast_document import Forecast
+from dprecipe.mechanisms.pate.commands.forecast_document import Forecast, plot_votes
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.commands.votes import forecast_votes
-from dprecipe.mechanisms.pate.commands.votes_plot import plot_votes
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read

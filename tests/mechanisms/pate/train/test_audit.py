@@ -20,11 +20,10 @@ from dprecipe.mechanisms.pate.events import NoisyThreshold
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.train import audit as whole
 from dprecipe.mechanisms.pate.train import audit_ballot, audit_teachers, ballot, scratch_ballot
-from dprecipe.mechanisms.pate.train.audit import audit
-from dprecipe.mechanisms.pate.train.audit_releases import attack_releases
+from dprecipe.mechanisms.pate.train.audit import attack_releases, audit
+from dprecipe.mechanisms.pate.train.ballot import RemainingBudget
 from dprecipe.mechanisms.pate.train.learn import DealtParts
-from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
-from dprecipe.mechanisms.pate.train.vote_store import VoteStore
+from dprecipe.mechanisms.pate.train.shards import VoteStore
 from dprecipe.privacy.audit.verdicts import judge_bound, judge_test
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.training.audit.request import Attack, AuditRequest

@@ -30,7 +30,7 @@ from dprecipe.mechanisms.pate.train.cluster_teachers import (
 )
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_votes, list_groups
 from dprecipe.mechanisms.pate.train.machine import describe_machine
-from dprecipe.mechanisms.pate.train.vote_store import VoteStore
+from dprecipe.mechanisms.pate.train.shards import VoteStore
 from dprecipe.privacy.ledger import read
 
 CPU = torch.device("cpu")

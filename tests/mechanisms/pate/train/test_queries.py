@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dprecipe.faults import DataFault
-from dprecipe.mechanisms.pate.train.queries import NO_QUERY, choose_queries
+from dprecipe.mechanisms.pate.train.partition import NO_QUERY, choose_queries
 
 PUBLIC = np.array([[1, 2], [3, 4], [1, 2], [5, 6], [3, 4], [7, 8], [5, 6]], np.float32)
 

@@ -23,7 +23,7 @@ from dprecipe.data.units import Identities
 from dprecipe.faults import CertificateInvalid, DataFault, RunFailed, UsageFault
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.theory.filter import sum_filter
-from dprecipe.mechanisms.pate.train import fitted, plan_student, program, student, vat
+from dprecipe.mechanisms.pate.train import fitted, program, student
 from dprecipe.mechanisms.pate.train import run as train
 from dprecipe.models.load import load as load_released
 from dprecipe.privacy.ledger import read
@@ -311,13 +311,12 @@ PUBLIC_ALONE = {
     *(
         "dprecipe.mechanisms.pate.train.fitted",
         "dprecipe.mechanisms.pate.train.student",
-        "dprecipe.mechanisms.pate.train.vat",
     ),
 }
 """Modules that read no record, no vote and no file of a run."""
 
 
-@pytest.mark.parametrize("module", [student, vat, fitted, plan_student])
+@pytest.mark.parametrize("module", [student, fitted])
 def test_the_students_modules_know_no_way_to_private_records(module: Any) -> None:
     tree = ast.parse(inspect.getsource(module))
     imported = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module is not None}

@@ -20,9 +20,8 @@ from dprecipe.language.training import Adam
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.mechanisms.pate.train import pool, teachers
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson
-from dprecipe.mechanisms.pate.train.pool import Pool
-from dprecipe.mechanisms.pate.train.vote_store import VoteStore
-from dprecipe.mechanisms.pate.train.worker import Job
+from dprecipe.mechanisms.pate.train.pool import Job, Pool
+from dprecipe.mechanisms.pate.train.shards import VoteStore
 
 CPU = torch.device("cpu")
 TEACHERS, QUERIES = 9, 20

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from dprecipe.language.training import Vat
-from dprecipe.mechanisms.pate.train.vat import find_adversarial_shift, measure_divergence, unsupervised_loss
+from dprecipe.mechanisms.pate.train.student import find_adversarial_shift, measure_divergence, unsupervised_loss
 from dprecipe.models.build import build
 from dprecipe.models.schema import Cnn, Mlp
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.train import descent as engine
 from dprecipe.mechanisms.pnsgd.train.descent import Descent, Noise, Objective, State
-from dprecipe.mechanisms.pnsgd.train.device_backend import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.losses import Huber, Logistic, Loss, SmoothHinge, Softmax, Squared
+from dprecipe.mechanisms.pnsgd.train.run import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.sets import Ball, Box, Simplex
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets

@@ -14,8 +14,8 @@ from scipy import optimize
 from dprecipe.mechanisms.pnsgd.constants import measure_set
 from dprecipe.mechanisms.pnsgd.schema import BallConstraint, BoxConstraint, IntervalConstraint, SimplexConstraint
 from dprecipe.mechanisms.pnsgd.train.descent import Objective
-from dprecipe.mechanisms.pnsgd.train.device_backend import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.losses import Logistic
+from dprecipe.mechanisms.pnsgd.train.run import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.sets import ROUNDING, Ball, Box, ConvexSet, Simplex, set_of
 
 P = 5

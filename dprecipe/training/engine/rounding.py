@@ -1,10 +1,21 @@
-"""The number of records that may be added up in single precision, so that a clipped sum stays within `SLACK` of its
-bound."""
+"""Rounding in clipped sums: what single precision may add up, norms that are rounded up, and kinks.
+
+`Reserve` says how many records may be added up in single precision, so that a clipped sum stays within `SLACK` of its
+bound. Squared norms of rows are rounded up where they were added in single precision. At the kinks of a network (of a
+ReLU, of a pool) a gradient jumps, and rounding may have any effect.
+
+Legend: R records, P numbers of a row.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import final
+
+import torch
+from torch import Tensor
+
+from dprecipe.training.engine.fused import Fused
 
 SLACK = 9 * 2.0**-12
 """A share of the clip norm: rounding in single precision moves the difference of two neighbouring sums by no more."""
@@ -66,3 +77,56 @@ class Reserve:
     def _spend(self, count: int, block_size: int) -> None:
         self._remaining -= (count + 1) * (block_size + BLOCKS + 8)
         self._records = max(0, self._records - count)
+
+
+MOVED = 1e-6
+"""The relative change of a record's numbers: single precision rounds about as much after some layers."""
+KINKS = 4.0
+"""Another correct computation may differ by this many times what `MOVED` moves a gradient, or a sum of gradients."""
+MAX_DIFFERENCE = 0.1
+"""An upper limit on that difference, relative to the size."""
+
+
+def move_records(features: Tensor) -> Tensor:
+    """Returns the records (N, …), each number moved by `MOVED` of the one before it: about what rounding does."""
+    return features + MOVED * features.roll(1, -1)
+
+
+def limit_difference(moved: float) -> float:
+    """Returns the allowed difference of another correct computation, where moved records change this one by `moved`;
+    both relative."""
+    return min(KINKS * moved, MAX_DIFFERENCE)
+
+
+BLOCK = 128
+"""Numbers whose squares are added in single precision; twice as many if there are no more. In any order, adding them,
+taking the root and squaring it loses at most (their number + 6) 2^-24 of the sum."""
+TINY = 2.0**-125
+"""A bound on the loss from a square that is too small for single precision."""
+
+
+def _row_squares(rows_RP: Tensor, block: int = BLOCK) -> Tensor:
+    """Returns (R,) float64: squared norms, rounded up where they were added in single precision, `block` numbers at a
+    time.
+
+    Non-finite if a number is non-finite or larger than 2^60: such a gradient is treated as non-finite.
+    """
+    if rows_RP.dtype != torch.float32:
+        norms_R: Tensor = torch.linalg.vector_norm(rows_RP.double(), dim=1)
+        return norms_R.square()
+    size = rows_RP.shape[1]
+    whole = size // block * block if size > 2 * block else 0
+    squares_R: Tensor
+    if not whole:
+        squares_R = torch.linalg.vector_norm(rows_RP, dim=1).double().square()
+    else:
+        norms_RB = torch.linalg.vector_norm(torch.unflatten(rows_RP[:, :whole], 1, (-1, block)), dim=2)
+        squares_R = norms_RB.double().square().sum(1)
+        if whole < size:
+            squares_R += torch.linalg.vector_norm(rows_RP[:, whole:], dim=1).double().square()
+    squares_R *= 1 + (min(size, block if whole else 2 * block) + 6) * 2.0**-24
+    squares_R += size * TINY
+    return squares_R
+
+
+row_squares = Fused(_row_squares)

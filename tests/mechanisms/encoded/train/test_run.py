@@ -16,8 +16,8 @@ from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import Interrupted, RunFailed
 from dprecipe.mechanisms.encoded.files import codebook_of
-from dprecipe.mechanisms.encoded.train import program as train
-from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
+from dprecipe.mechanisms.encoded.train import run as train
+from dprecipe.mechanisms.encoded.train.run import kolmogorov_smirnov
 from dprecipe.models.build import build
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan

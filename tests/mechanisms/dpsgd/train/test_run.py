@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.dpsgd.clipping import PlannedClip
-from dprecipe.mechanisms.dpsgd.train import program as train
-from dprecipe.mechanisms.dpsgd.train.program import MAX_NORM, MIN_NORM, ClippedSums, clipping_of, next_clip_norm
+from dprecipe.mechanisms.dpsgd.plan import PlannedClip
+from dprecipe.mechanisms.dpsgd.train import run as train
+from dprecipe.mechanisms.dpsgd.train.run import MAX_NORM, MIN_NORM, ClippedSums, clipping_of, next_clip_norm
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noisy_sum.batches import draw_batch
 from dprecipe.planning.make import plan
