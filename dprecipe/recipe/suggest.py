@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from dprecipe.contract.table import MECHANISMS
 from dprecipe.recipe.places import Spot
-from dprecipe.recipe.synonyms import Synonym, read_synonyms
+from dprecipe.recipe.synonyms import PLACES, Synonym, read_synonyms
 from dprecipe.recipe.vocabulary import Known, find_tag, has_place, list_every_key, list_keys, list_kinds
 from dprecipe.text.merge import TAGS
 from dprecipe.text.near import loosen_word, nearest_word
@@ -15,23 +15,42 @@ from dprecipe.text.tree import Mapping, Path, Scalar
 OF_A_STUDENT = frozenset({"batch_size", "augment", "robustness", "semi_supervised"})
 """Keys of `training` that are read where a student learns from released labels, and nowhere else."""
 
+TAGS_ELSEWHERE = frozenset({"type", "dtype", "kind", "name", "class", "method", "family", "source", "format", "data_type"})
+"""Keys by which other tools say the kind of a block."""
+EXACTLY = frozenset({"none"})
+"""Words that are never guessed: `noise` is no misspelt `none`, which protects nobody."""
+
 
 def suggest_word(word: str, known: Collection[str]) -> str | None:
     """Suggests a value as `nearest_word` does: another tool's word counts too."""
-    translated = read_synonyms().words.get(word.lower(), ())
-    return next((ours for ours in translated if ours in known), None) or nearest_word(word, known, cutoff=0.6)
+    translated = [ours for ours in read_synonyms().words.get(word.lower(), ()) if ours in known]
+    if "dpsgd" in known:  # `off` is no mechanism
+        translated = [ours for ours in translated if ours not in EXACTLY]
+    guessed = [ours for ours in known if ours not in EXACTLY or ours == loosen_word(word)]
+    return next(iter(translated), None) or nearest_word(word, guessed, cutoff=0.6)
 
 
 def find_synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
-    """Finds what another tool's name means here: by the mechanism's synonyms, else by those of all mechanisms."""
+    """Finds what another tool's name means here: by the mechanism's synonyms, else by those of all mechanisms; what it
+    means in such a block comes before what it means anywhere."""
     known, name = read_synonyms(), loosen_word(key)
-    entries = (known.in_noise.get(name, ()) if "noise" in spot.path[:-1] else ()) or known.names.get(name, ())
+    block = tuple(str(step) for step in generalise_path(spot.path[:-1]) if step != "0")
     kind = _mechanism(tree)
-    own = [entry for entry in entries if entry.mechanism == kind]
-    general = [entry for entry in entries if not entry.mechanism]
-    fitting = [entry for entry in general if (has_place(tree, entry.path) if entry.path else kind is not None)]
-    placed = [entry for entry in general if entry.path]
-    return next(iter([*own, *fitting, *placed, *entries]), None)
+    tables = [known.placed[place] for place, holds in PLACES.items() if holds(block)]
+    for table in (*tables, known.names):
+        entries = table.get(name, ())
+        own = [entry for entry in entries if entry.mechanism == kind]
+        general = [entry for entry in entries if not entry.mechanism]
+        fitting = [
+            entry
+            for entry in general
+            if (entry.path[:1] == "." or has_place(tree, entry.path) if entry.path else kind is not None)
+        ]
+        placed = [entry for entry in general if entry.path]
+        found = next(iter([*own, *fitting, *placed, *entries]), None)
+        if found is not None:
+            return found
+    return None
 
 
 def _mechanism(tree: Mapping) -> str | None:
@@ -56,7 +75,8 @@ def find_misspelt_tag(spot: Spot) -> str | None:
     close = [key for key in strange if nearest_word(key, [tag])]
     names = list_kinds(spot.form.blocks) if spot.form else {}
     named = [key for key in strange if _read_word(spot.node, key) in names]
-    return next(iter(close + named), None)
+    alike = [key for key in strange if key in TAGS_ELSEWHERE and _read_word(spot.node, key) is not None]
+    return next(iter(close + named + alike), None)
 
 
 def _read_word(node: Mapping, key: str) -> str | None:
@@ -65,8 +85,12 @@ def _read_word(node: Mapping, key: str) -> str | None:
 
 
 def generalise_path(path: Path) -> list[str]:
-    """Returns the steps of a path as `list_every_key` has them: all items of a list are like the first."""
-    return ["0" if isinstance(step, int) else step for step in path]
+    """Returns the steps of a path as `list_every_key` has them: all items of a list are like the first, and all columns
+    of a table alike."""
+    return [
+        "0" if isinstance(step, int) else "<name>" if path[max(index - 1, 0)] == "columns" else step
+        for index, step in enumerate(path)
+    ]
 
 
 def find_elsewhere(key: str, spot: Spot, tree: Mapping) -> list[Known]:

@@ -179,7 +179,7 @@ class _Builder:
             self.findings.append(odd)
             return Scalar(event.value, place, broken=True)
         try:
-            return Scalar(resolve_scalar(event.value), place)
+            return Scalar(resolve_scalar(event.value), place, text=event.value)
         except NotFiniteError as error:
             self._report("Y114", str(error), "write a finite number; quote it if it is meant as text", place)
             return Scalar(None, place, broken=True)

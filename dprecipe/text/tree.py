@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dprecipe.faults import Place
 
@@ -12,12 +12,16 @@ Json = Value | list["Json"] | dict[str, "Json"]
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value as resolved, and whether it was quoted. `broken`: a finding was already made about it."""
+    """A value as resolved, and whether it was quoted. `broken`: a finding was already made about it.
+
+    `text`: the value as written (`3.10`), where it was not quoted; digits that are no part of the value are in no other
+    field."""
 
     value: Value
     place: Place
     quoted: bool = False
     broken: bool = False
+    text: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
