@@ -14,6 +14,7 @@ from dprecipe.recipe.stricter import LARGER, SMALLER, find_exactly, settle_doubl
 from dprecipe.recipe.suggest import generalise_path, is_read, suggest_word
 from dprecipe.recipe.synonyms import Synonym
 from dprecipe.recipe.vocabulary import (
+    Expect,
     Known,
     can_hold,
     find_form,
@@ -21,6 +22,7 @@ from dprecipe.recipe.vocabulary import (
     has_place,
     list_every_key,
     list_keys,
+    list_kinds,
     list_offered,
     quote_word,
 )
@@ -53,7 +55,7 @@ def report_misplaced(at: Spot, known: Sequence[Known], tree: Mapping) -> Finding
         remedy = f"remove it: this is {own}" if here in MEANING and own else f"remove it, or write {kinds}"
         return Finding("R101", f"unknown key; `{key}` belongs to {kinds}", remedy, at.dotted, at.key)
     block = f" of {here}" if here else ""
-    places = [place for place in known if has_place(tree, place.path) and _takes(tree, place.path, at.node)]
+    places = [place for place in known if can_move(place, at, tree)]
     if not places:
         whose = known[0].path.rpartition(".")[0] or "the top"
         kind = f" of {quote_word(known[0].kind)}" if known[0].kind else ""
@@ -71,8 +73,6 @@ def _move(at: Spot, paths: Sequence[str], tree: Mapping) -> str:
     free = [path for path, double in zip(paths, doubles, strict=True) if double is None]
     if not free:
         return doubles[0] or "remove it"
-    if any("<name>" in path for path in free):
-        return f"remove it, or move it into the column that it is about: {' or '.join(free)}"
     return f"move it to {' or '.join(free)}"
 
 
@@ -83,12 +83,18 @@ def _kind(at: Spot) -> str:
     return f"`{tag}: {show_value(at.owner.entries[tag].value)}`"
 
 
-def _takes(tree: Mapping, path: str, node: Node | None) -> bool:
-    """Returns True if a value of this shape can stand at a path, and this recipe's mechanism reads it there."""
-    *above, name = path.split(".")
-    form = find_form(tree, path)
-    spot = Spot((*above, name), tree.place, node, None, tree, ())
-    return form is not None and (node is None or can_hold(form, node)) and is_read(spot, name, tree)
+def can_move(place: Known, at: Spot, tree: Mapping) -> bool:
+    """Returns True if a value of this shape can stand at a place of this recipe, and its mechanism reads it there."""
+    steps = place.path.split(".")
+    form = find_form(tree, place.path)
+    above = find_exactly(tree, ".".join(steps[:-1])) if len(steps) > 1 else tree
+    spot = Spot(tuple(steps), tree.place, at.node, None, tree, ())
+    return (
+        form is not None
+        and not isinstance(above, Scalar)
+        and (at.node is None or can_hold(form, at.node))
+        and is_read(spot, steps[-1], tree)
+    )
 
 
 def _has_parent(tree: Mapping, path: str) -> bool:
@@ -117,6 +123,8 @@ def report_synonym(at: Spot, other: Synonym, known: Sequence[str], tree: Mapping
         parent = quote_word(path.rpartition(".")[0] or "the top")
         message = f"unknown key{f' of {block}' if block else ''}; it belongs under {parent}"
         return Finding("R101", message, remedy, at.dotted, at.key), path
+    if not path and any(known.path.rpartition(".")[2] == key for known in list_every_key()):
+        return Finding("R101", f"unknown key{f' of {block}' if block else ''}", remedy, at.dotted, at.key), path
     what = f"this is `{path}` here" if path else "a recipe has no such setting"
     ours = at.path[:-1] == ("mechanism",) and any(known.path == at.dotted for known in list_every_key())
     whose = "another mechanism's" if ours else "another tool's"
@@ -157,15 +165,18 @@ def _is_number(node: Node) -> bool:
 def _carry_over(at: Spot, other: Synonym, path: str, tree: Mapping) -> str:
     """Returns the remedy that says what becomes of a value, which belongs at another path."""
     node = at.node
-    if node is None or not has_place(tree, path):
-        if has_place(tree, path) or path == "extends" or path.startswith("meta") or other.remedy.startswith("remove it"):
-            return other.remedy
-        return f"remove it: {path} is of other kinds of {path.partition('.')[0]}"
+    if not has_place(tree, path) and not path.startswith(("meta", "extends")):
+        return other.remedy if other.remedy.startswith("remove it") else f"remove it: {_explain_lack(tree, path)}"
+    if node is None:
+        return other.remedy
     writer = _WRITERS.get("same" if path == other.scalar and path != other.path else other.value)
     remedy = writer(at, other, path, tree) if writer is not None else None
     if remedy is not None:
         return remedy
     there = find_exactly(tree, path)
+    form = find_form(tree, path)
+    if there is None and at.path[-1] == path.rpartition(".")[2] and form is not None and can_hold(form, node):
+        return f"move it to {path}"
     if there is None or other.remedy.startswith("remove it"):
         return other.remedy
     if path in SMALLER | LARGER:
@@ -175,6 +186,13 @@ def _carry_over(at: Spot, other: Synonym, path: str, tree: Mapping) -> str:
     return f"remove it: {said}; or {other.remedy}" if path != "data.unit" else f"remove it: {said}"
 
 
+def _explain_lack(tree: Mapping, path: str) -> str:
+    """Says which block of this recipe has no such key."""
+    steps = path.split(".")
+    count = next(count for count in range(len(steps) - 1, -1, -1) if not count or has_place(tree, ".".join(steps[:count])))
+    return f"this {'.'.join(steps[:count]) or 'recipe'} has no `{steps[count]}`"
+
+
 def _write_same(at: Spot, other: Synonym, path: str, tree: Mapping) -> str | None:
     """Writes the value as it is, or our word for it."""
     form, node = find_form(tree, path), at.node
@@ -182,12 +200,13 @@ def _write_same(at: Spot, other: Synonym, path: str, tree: Mapping) -> str | Non
         return None
     shown = show_value(node)
     if isinstance(node, Scalar) and isinstance(node.value, str) and not form.text:
-        words = [quote_word(word).strip("`") for word in list_offered(form.words)]
-        word = suggest_word(node.value, words)
+        word = suggest_word(node.value, _words_at(tree, path, form))
         if word is None:
-            return f"remove it: {path} says it" if find_exactly(tree, path) is not None else None
+            return settle_double(tree, path, node)
         node, shown = Scalar(word, node.place), word
-    if not can_hold(form, node) or not shown:
+        if find_exactly(tree, path) is None:
+            return f"set {path} to {word}"
+    if not shown or not (can_hold(form, node) or node is not at.node):
         return None
     double = settle_double(tree, path, node)
     if double is not None:
@@ -196,6 +215,14 @@ def _write_same(at: Spot, other: Synonym, path: str, tree: Mapping) -> str | Non
     rest = other.remedy.removeprefix(start) if other.remedy.startswith(start) else ""
     more = rest if rest.startswith((":", ",")) else ""
     return f"{start} to {shown}" + more.replace(", or `auto` to have it solved", "")
+
+
+def _words_at(tree: Mapping, path: str, form: Expect) -> list[str]:
+    """Returns the words that can stand at a path: of a block's kind, those of all kinds."""
+    above = find_form(tree, path.rpartition(".")[0])
+    if above is not None and find_tag(above.blocks) == path.rpartition(".")[2]:
+        return [str(word) for word in list_offered(list_kinds(above.blocks))]
+    return [quote_word(word).strip("`") for word in list_offered(form.words)]
 
 
 def _write_switch(at: Spot, other: Synonym, path: str, tree: Mapping) -> str | None:
@@ -278,7 +305,7 @@ def _write_loggers(at: Spot, other: Synonym, path: str, tree: Mapping) -> str | 
     named = [str(at.path[-1]), *_words(at.node)]
     kinds = [word.lower() for word in named if word.lower() in LOGGERS]
     if any(word.lower() in (*OFF, "all") for word in named) or not kinds:
-        return f"remove it; {other.remedy}"
+        return f"remove it, or {other.remedy}"
     more = ""
     if kinds[0] == "wandb" and isinstance(at.node, Mapping) and "project" in at.node.entries:
         more = f", project: {show_value(at.node.entries['project'].value)}"

@@ -17,6 +17,8 @@ LARGER = frozenset(
     }
 )
 """Keys whose larger number protects more."""
+EITHER = {"training.steps": "training.epochs", "training.epochs": "training.steps"}
+"""Keys of which a recipe has one."""
 MAX_SHOWN = 60
 
 
@@ -43,6 +45,8 @@ def settle_double(tree: Mapping, path: str, value: Node) -> str | None:
     """Returns the remedy for a value whose right path has a value already: the stricter one stays. None if the path has
     none."""
     there = find_exactly(tree, path)
+    if there is None and path in EITHER and (other := find_exactly(tree, EITHER[path])) is not None:
+        return f"remove it: {EITHER[path]} is {show_value(other)} already"
     if there is None:
         return None
     new, old = to_plain(value), to_plain(there)

@@ -17,6 +17,8 @@ OF_A_STUDENT = frozenset({"batch_size", "augment", "robustness", "semi_supervise
 
 TAGS_ELSEWHERE = frozenset({"type", "dtype", "kind", "name", "class", "method", "family", "source", "format", "data_type"})
 """Keys by which other tools say the kind of a block."""
+UNMOVED = frozenset({"recipe", "name", "access"})
+"""Keys that mean too much to be moved to another block: who is protected, and which records are public."""
 EXACTLY = frozenset({"none"})
 """Words that are never guessed: `noise` is no misspelt `none`, which protects nobody."""
 
@@ -93,18 +95,25 @@ def generalise_path(path: Path) -> list[str]:
     ]
 
 
+def _is_near(block: list[str], above: list[str]) -> bool:
+    """Returns True if a key may have been meant for another block: one around or beside its own, or a large one. What
+    belongs to one column or one step is meant only there."""
+    inner = max((index for index, step in enumerate(above) if step in ("<name>", "0")), default=-1)
+    return above[: inner + 1] == block[: inner + 1] and (block[:1] in ([], above[:1]) or len(above) <= 2)
+
+
 def find_elsewhere(key: str, spot: Spot, tree: Mapping) -> list[Known]:
     """Finds the places where the language has a key of this name: at most three, the nearest first.
 
     If no block of this recipe can have it, returns the nearest place in a block of another kind."""
-    if key in TAGS or key == "recipe":
+    if key in TAGS or key in UNMOVED:
         return []
     *block, _ = generalise_path(spot.path)
     result: dict[str, Known] = {}
     absent: dict[str, Known] = {}
     for known in list_every_key():
         *above, name = known.path.split(".")
-        if name == key:
+        if name == key and _is_near(block, above):
             here = above == block
             into = result if here or has_place(tree, known.path) else absent
             into.setdefault(f"{known.path} {known.kind}" if here else known.path, known)

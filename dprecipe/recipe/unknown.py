@@ -8,12 +8,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dprecipe.faults import Finding
-from dprecipe.recipe.elsewhere import remaining_keys, report_misplaced, report_misspelt, report_synonym, written_keys
+from dprecipe.recipe.elsewhere import (
+    can_move,
+    remaining_keys,
+    report_misplaced,
+    report_misspelt,
+    report_synonym,
+    written_keys,
+)
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.root import PublicRecipe, choose_root
 from dprecipe.recipe.stricter import show_value
 from dprecipe.recipe.suggest import TAGS_ELSEWHERE, find_elsewhere, find_synonym, generalise_path, is_read
-from dprecipe.recipe.vocabulary import can_hold, find_tag, list_every_key, quote_word
+from dprecipe.recipe.vocabulary import can_hold, find_tag, has_place, list_every_key, quote_word
 from dprecipe.text.near import nearest_word
 from dprecipe.text.spaces import report_missing_space
 from dprecipe.text.tree import Mapping, Path
@@ -79,21 +86,22 @@ def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[list
     inside = other is not None and (other.path.startswith(f"{block}.{slip}.") or "." in other.path or not other.path)
     if slip is not None and not inside:
         return [report_misspelt(at, slip, tree)], f"{block}.{slip}" if block else slip
-    near = [place for place in places if place.path.split(".")[: len(here) - 1] == here[:-1]] if len(here) > 2 else []
-    if other is not None and not kin and not near:
+    near = [place for place in places if len(here) > 2 and place.path.split(".")[: len(here) - 1] == here[:-1]]
+    fits = other is not None and other.path != at.dotted and (not kin or has_place(tree, other.path))
+    if other is not None and fits and (kin or not any(can_move(place, at, tree) for place in near)):
         if other.value == "open" and isinstance(at.node, Mapping) and at.node.entries:
             return _explain_inside(at, at.node, tree), ""
         finding, path = report_synonym(at, other, [name for name in known if is_read(at, name, tree)], tree)
         return [finding], path
+    tag = find_tag(at.owners)
+    if tag is not None and key in TAGS_ELSEWHERE and isinstance(at.owner, Mapping) and tag in at.owner.entries:
+        return [_report_second_tag(at, tag, at.owner)], ""
     if places:
         return [report_misplaced(at, places, tree)], places[0].path
     # What stands there already is meant only where nothing is missing: `kin` for `min`, beside a `kind`.
     close = nearest_word(key, known) or (None if lacking else nearest_word(key, written_keys(at)))
     if close is not None:
         return [report_misspelt(at, close, tree)], f"{block}.{close}" if block else close
-    tag = find_tag(at.owners)
-    if tag is not None and key in TAGS_ELSEWHERE and isinstance(at.owner, Mapping) and tag in at.owner.entries:
-        return [_report_second_tag(at, tag, at.owner)], ""
     return [], ""
 
 
