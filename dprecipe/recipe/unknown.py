@@ -42,7 +42,8 @@ def report_unknown_keys(
             unsolved[at.path[:-1]].append(at)
             continue
         findings += explained
-        result |= {spot.path for spot in missing if meant and _same_or_above(spot.path, meant)}
+        ends = {f"{meant.removesuffix('.min')}.max"} if explained[0].remedy.startswith("write `min: ") else set()
+        result |= {spot.path for spot in missing for path in {meant} | ends if path and _same_or_above(spot.path, path)}
     for block, spots in unsolved.items():
         left = [at for at in lacking[block] if at.path not in result]
         if len(spots) == len(left) == 1 and _could_be(spots[0], left[0]):  # a renamed key
