@@ -5,6 +5,7 @@ No remedy weakens what the author has written: a value whose right place has one
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from dprecipe.faults import Finding
@@ -166,7 +167,9 @@ def _carry_over(at: Spot, other: Synonym, path: str, tree: Mapping) -> str:
     """Returns the remedy that says what becomes of a value, which belongs at another path."""
     node = at.node
     if not has_place(tree, path) and not path.startswith(("meta", "extends")):
-        return other.remedy if other.remedy.startswith("remove it") else f"remove it: {_explain_lack(tree, path)}"
+        said = re.match(r"write ([a-z_.]+):", other.remedy)
+        keeps = other.mechanism or ", with " in other.remedy or (said is not None and has_place(tree, said[1]))
+        return other.remedy if keeps or other.remedy.startswith("remove it") else f"remove it: {_explain_lack(tree, path)}"
     if node is None:
         return other.remedy
     writer = _WRITERS.get("same" if path == other.scalar and path != other.path else other.value)
@@ -179,11 +182,11 @@ def _carry_over(at: Spot, other: Synonym, path: str, tree: Mapping) -> str:
         return f"move it to {path}"
     if there is None or other.remedy.startswith("remove it"):
         return other.remedy
-    if path in SMALLER | LARGER:
+    if path in SMALLER | LARGER and other.remedy.startswith("set "):
         return f"{other.remedy}; the {'smaller' if path in SMALLER else 'larger'} of the two"
     shown = show_value(there)
     said = f"{path} is {shown} already" if shown and isinstance(there, Scalar) else f"{path} is there already"
-    return f"remove it: {said}; or {other.remedy}" if path != "data.unit" else f"remove it: {said}"
+    return f"remove it: {said}; or {other.remedy}" if other.remedy != f"set {path}" else f"remove it: {said}"
 
 
 def _explain_lack(tree: Mapping, path: str) -> str:
@@ -214,7 +217,7 @@ def _write_same(at: Spot, other: Synonym, path: str, tree: Mapping) -> str | Non
     start = f"set {path}"
     rest = other.remedy.removeprefix(start) if other.remedy.startswith(start) else ""
     more = rest if rest.startswith((":", ",")) else ""
-    return f"{start} to {shown}" + more.replace(", or `auto` to have it solved", "")
+    return f"{start} to {shown}" + ("" if more.startswith(", or `auto`") else more)
 
 
 def _words_at(tree: Mapping, path: str, form: Expect) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dprecipe.text.dump import dump_inline
-from dprecipe.text.tree import Json, Mapping, Node, Scalar, child_node, to_plain
+from dprecipe.text.tree import Json, Mapping, Node, Scalar, Sequence, child_node, to_plain
 
 SMALLER = frozenset(
     {"budget.epsilon", "budget.delta", "mechanism.clip.norm", "mechanism.codebook.norm", "mechanism.clip.count_noise"}
@@ -71,8 +71,14 @@ def find_exactly(tree: Mapping, path: str) -> Node | None:
 
 def show_value(node: Node) -> str:
     """Returns a value as written, with all its digits; empty if it is too long for a message."""
-    if isinstance(node, Scalar):
-        text = dump_inline(node.value) if node.quoted or not node.text else node.text
-    else:
-        text = dump_inline(to_plain(node))
+    text = _write_flow(node)
     return text if len(text) <= MAX_SHOWN else ""
+
+
+def _write_flow(node: Node) -> str:
+    if isinstance(node, Mapping):
+        inside = ", ".join(f"{dump_inline(key)}: {_write_flow(entry.value)}" for key, entry in node.entries.items())
+        return f"{{{inside}}}"
+    if isinstance(node, Sequence):
+        return f"[{', '.join(map(_write_flow, node.items))}]"
+    return node.text or dump_inline(node.value)

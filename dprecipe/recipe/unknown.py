@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from dprecipe.faults import Finding
 from dprecipe.recipe.elsewhere import (
+    MEANING,
     can_move,
     remaining_keys,
     report_misplaced,
@@ -88,7 +89,7 @@ def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[list
     if slip is not None and not inside:
         return [report_misspelt(at, slip, tree)], f"{block}.{slip}" if block else slip
     near = [place for place in places if len(here) > 2 and place.path.split(".")[: len(here) - 1] == here[:-1]]
-    fits = other is not None and other.path != at.dotted and (not kin or has_place(tree, other.path))
+    fits = other is not None and other.path != at.dotted and (not kin or (block in MEANING and has_place(tree, other.path)))
     if other is not None and fits and (kin or not any(can_move(place, at, tree) for place in near)):
         if other.value == "open" and isinstance(at.node, Mapping) and at.node.entries:
             return _explain_inside(at, at.node, tree), ""

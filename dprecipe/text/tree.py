@@ -14,8 +14,7 @@ Json = Value | list["Json"] | dict[str, "Json"]
 class Scalar:
     """A value as resolved, and whether it was quoted. `broken`: a finding was already made about it.
 
-    `text`: the value as written (`3.10`), where it was not quoted; digits that are no part of the value are in no other
-    field."""
+    `text`: a number or word as written (`3.10`, `~`), with the digits that are no part of its value; empty for text."""
 
     value: Value
     place: Place
