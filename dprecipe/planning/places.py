@@ -38,8 +38,8 @@ def check_record_range(recipe: Recipe) -> Iterator[Finding]:
             "P119",
             f"data.train.records takes [{records[0]}, {records[1]}) by place, and another {unit_name(recipe)} may have "
             "more records or fewer: later records would move in or out",
-            f"{blanked.format(unit_name(recipe))}; or remove data.train.records and name a file that holds these "
-            "records alone",
+            "remove data.train.records and name a file that holds these records alone; or "
+            f"{blanked.format(unit_name(recipe))}",
             path,
         )
 

@@ -41,7 +41,7 @@ def _check_relation(recipe: Recipe, path: str) -> Iterator[Finding]:
             "P145",
             f"under {relation} a {unit_name(recipe)} is replaced or blanked out, and the query may then leave it out "
             "or take it in: the number of records would change, which that relation does not count",
-            "set budget.neighbouring to add_or_remove_one; or write the query's result to a file and name that",
+            "write the query's result to a file and name that; or set budget.neighbouring to add_or_remove_one",
             "budget.neighbouring" if "neighbouring" in recipe.budget.model_fields_set else path,
         )
 

@@ -20,7 +20,7 @@ def check_unit_column(recipe: Recipe) -> Iterator[Finding]:
         yield Finding(
             "R303",
             f"source {source.source} has no column {unit.column!r} to tell units apart",
-            "use a csv, parquet, image_folder, datasets or npz source, or unit: record",
+            "use a csv, parquet, image_folder, datasets or npz source",
             "data.unit.column",
         )
     if not is_name(unit.column):

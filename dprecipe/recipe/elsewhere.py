@@ -312,7 +312,15 @@ def _write_loggers(at: Spot, other: Synonym, path: str, tree: Mapping) -> str | 
     more = ""
     if kinds[0] == "wandb" and isinstance(at.node, Mapping) and "project" in at.node.entries:
         more = f", project: {show_value(at.node.entries['project'].value)}"
+    if _hides_units(tree):
+        return "remove it: the time of a logged step would reveal how many units train, which this recipe keeps secret"
     return f"write {path}: [{{kind: {kinds[0]}{more}}}]; only numbers that the guarantee covers are logged"
+
+
+def _hides_units(tree: Mapping) -> bool:
+    """Returns True if the number of training units is secret (P195)."""
+    split, bound = find_exactly(tree, "data.test.split"), find_exactly(tree, "data.size.max")
+    return isinstance(split, Mapping) or bound is not None
 
 
 def _words(node: Node | None) -> list[str]:

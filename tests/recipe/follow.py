@@ -65,6 +65,10 @@ def follow(text: str, finding: Finding) -> Followed:
         return _set(values, finding.path, _human(finding.path, values))
     if written != finding.path:  # it is about something that is not written: its block stands for it
         return _set(values, finding.path, _human(finding.path, values))
+    if words.startswith("write the two parts to files of their own"):
+        return _set(values, "data.test", {"source": "csv", "path": "held-out.csv"})
+    if match := re.match(r"lower ([\w.]+) to ([\d.]+)", words):
+        return _set(values, match[1], parse_inline(match[2]))
     if words.startswith("choose a mechanism with a guarantee"):
         return _set(values, "mechanism", _human("mechanism", {"mechanism": {"kind": "dpsgd"}}))
     if re.match(r"remove it\b", words) or words.endswith(("remove the line", "under a name of its own")):
@@ -88,7 +92,7 @@ def follow(text: str, finding: Finding) -> Followed:
             return _set(_set(values, path, NOTHING).values, match[1], meant)
     if match := re.match(r"(?:set|write) ((?:data|model|mechanism|budget|training|runtime|release)\.[\w.]+)", words):
         rest = words[match.end() :]
-        word = re.match(r" to (?:`([\w.-]+)`|([\w.+-]+|[\[{].*[\]}])(?= or |, |: |;|$))", rest)
+        word = re.match(r" to (?:`([\w.-]+)`|([\w.+-]+|[\[{].*?[\]}])(?= or |, |: |;|$))", rest)
         value: Any = _human(match[1], values)
         if word is not None:
             value = parse_inline(word[1] or word[2])
