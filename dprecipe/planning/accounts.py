@@ -100,7 +100,7 @@ def check_facts(recipe: Recipe, facts: AccountFacts) -> Iterator[Finding]:
         yield Finding(
             "P200",
             f"account {facts.name} protects each {facts.unit}, and this recipe each {unit}: neither implies the other",
-            f"name an account of this unit, or set data.unit so that it is {facts.unit}, if that is who is to be protected",
+            f"name an account of this unit, or set data.unit so that it is {facts.unit}, if each is to be protected",
             "data.unit" if "unit" in recipe.data.model_fields_set else KEY,
         )
     elif _makes_unit(recipe):

@@ -167,9 +167,11 @@ def _carry_over(at: Spot, other: Synonym, path: str, tree: Mapping) -> str:
     """Returns the remedy that says what becomes of a value, which belongs at another path."""
     node = at.node
     if not has_place(tree, path) and not path.startswith(("meta", "extends")):
-        said = re.match(r"write ([a-z_.]+):", other.remedy)
-        keeps = other.mechanism or ", with " in other.remedy or (said is not None and has_place(tree, said[1]))
-        return other.remedy if keeps or other.remedy.startswith("remove it") else f"remove it: {_explain_lack(tree, path)}"
+        block = re.match(r"write ([a-z_.]+):", other.remedy)
+        keeps = other.mechanism or ", with " in other.remedy or (block is not None and has_place(tree, block[1]))
+        return (
+            other.remedy if keeps or other.remedy.startswith("remove it") else f"remove it: {_explain_lack(tree, path)}"
+        )
     if node is None:
         return other.remedy
     writer = _WRITERS.get("same" if path == other.scalar and path != other.path else other.value)
@@ -192,7 +194,9 @@ def _carry_over(at: Spot, other: Synonym, path: str, tree: Mapping) -> str:
 def _explain_lack(tree: Mapping, path: str) -> str:
     """Says which block of this recipe has no such key."""
     steps = path.split(".")
-    count = next(count for count in range(len(steps) - 1, -1, -1) if not count or has_place(tree, ".".join(steps[:count])))
+    count = next(
+        count for count in range(len(steps) - 1, -1, -1) if not count or has_place(tree, ".".join(steps[:count]))
+    )
     return f"this {'.'.join(steps[:count]) or 'recipe'} has no `{steps[count]}`"
 
 
@@ -267,7 +271,9 @@ def _write_label(at: Spot, other: Synonym, path: str, tree: Mapping) -> str | No
     if find_exactly(tree, path) is not None:
         return f"remove it: {path} is there already"
     name = _find_name(at.node)
-    return f"write {path}: {{column: {name}, values: […]}}, with the values in the order of the classes" if name else None
+    return (
+        f"write {path}: {{column: {name}, values: […]}}, with the values in the order of the classes" if name else None
+    )
 
 
 def _find_name(node: Node | None) -> str:
@@ -290,7 +296,11 @@ def _write_unit(at: Spot, other: Synonym, path: str, tree: Mapping) -> str | Non
     if name and suggest_word(name, ["record"]) != "record":
         instead = "" if there is None else ", instead of `record`, which protects less"
         return f"write {path}: {{column: {name}, max_records: …}}{instead}"
-    return None if node is None else settle_double(tree, path, node) or (None if name != "record" else f"move it to {path}")
+    return (
+        None
+        if node is None
+        else settle_double(tree, path, node) or (None if name != "record" else f"move it to {path}")
+    )
 
 
 def _write_betas(at: Spot, other: Synonym, path: str, tree: Mapping) -> str | None:

@@ -15,7 +15,9 @@ from dprecipe.text.tree import Mapping, Path, Scalar
 OF_A_STUDENT = frozenset({"batch_size", "augment", "robustness", "semi_supervised"})
 """Keys of `training` that are read where a student learns from released labels, and nowhere else."""
 
-TAGS_ELSEWHERE = frozenset({"type", "dtype", "kind", "name", "class", "method", "family", "source", "format", "data_type"})
+TAGS_ELSEWHERE = frozenset(
+    {"type", "dtype", "kind", "name", "class", "method", "family", "source", "format", "data_type"}
+)
 """Keys by which other tools say the kind of a block."""
 UNMOVED = frozenset({"recipe", "name", "access"})
 """Keys that mean too much to be moved to another block: who is protected, and which records are public."""

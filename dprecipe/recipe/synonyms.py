@@ -101,9 +101,7 @@ def read_synonyms() -> Synonyms:
     result = {key: tuple(entry for title in titles for entry in meanings[title]) for key, titles in ideas.items()}
     return Synonyms(
         {name: entries for (place, name), entries in result.items() if not place},
-        {
-            place: {name: entries for (where, name), entries in result.items() if where == place} for place in PLACES
-        },
+        {place: {name: entries for (where, name), entries in result.items() if where == place} for place in PLACES},
         {word: tuple(ours) for word, ours in words.items()},
     )
 

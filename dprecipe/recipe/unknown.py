@@ -19,12 +19,15 @@ from dprecipe.recipe.elsewhere import (
 )
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.root import PublicRecipe, choose_root
-from dprecipe.recipe.stricter import show_value
+from dprecipe.recipe.stricter import find_exactly, show_value
 from dprecipe.recipe.suggest import TAGS_ELSEWHERE, find_elsewhere, find_synonym, generalise_path, is_read
-from dprecipe.recipe.vocabulary import can_hold, find_tag, has_place, list_every_key, quote_word
+from dprecipe.recipe.vocabulary import Known, can_hold, find_tag, has_place, list_every_key, quote_word
 from dprecipe.text.near import nearest_word
 from dprecipe.text.spaces import report_missing_space
 from dprecipe.text.tree import Mapping, Path
+
+PROTECTING = ("budget", "mechanism", "mechanism.clip", "mechanism.noise", "mechanism.codebook")
+"""Blocks whose values decide how much is protected."""
 
 
 def report_unknown_keys(
@@ -81,6 +84,8 @@ def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[list
     # Nor is a key that the block has when it is of another kind: `norms` of `mode: per_layer` is not `norm`.
     # Nor is another tool's name for something else: `accounting` is not `account`.
     places = find_elsewhere(key, at, tree)
+    if isinstance(at.node, Mapping) and (twin := _find_twin(at, tree)):
+        return _explain_inside(at, at.node, tree, twin), ""
     here = generalise_path(at.path)
     kin = any(place.path == ".".join(here) and place.kind for place in places)
     slip = None if kin else nearest_word(key, [str(spot.path[-1]) for spot in lacking])
@@ -89,7 +94,11 @@ def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[list
     if slip is not None and not inside:
         return [report_misspelt(at, slip, tree)], f"{block}.{slip}" if block else slip
     near = [place for place in places if len(here) > 2 and place.path.split(".")[: len(here) - 1] == here[:-1]]
-    fits = other is not None and other.path != at.dotted and (not kin or (block in MEANING and has_place(tree, other.path)))
+    fits = (
+        other is not None
+        and other.path != at.dotted
+        and (not kin or (block in MEANING and has_place(tree, other.path)))
+    )
     if other is not None and fits and (kin or not any(can_move(place, at, tree) for place in near)):
         if other.value == "open" and isinstance(at.node, Mapping) and at.node.entries:
             return _explain_inside(at, at.node, tree), ""
@@ -107,18 +116,38 @@ def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[list
     return [], ""
 
 
-def _explain_inside(at: Spot, block: Mapping, tree: Mapping) -> list[Finding]:
-    """Returns a finding for each key of another tool's block: the keys have places of their own here."""
+def _explain_inside(at: Spot, block: Mapping, tree: Mapping, home: str = "") -> list[Finding]:
+    """Returns a finding for each key of a block that is misplaced or another tool's. `home`: the block of the recipe
+    that it was meant for, which is written, too."""
     findings: list[Finding] = []
     for key, entry in block.entries.items():
         inner = Spot((*at.path, key), entry.place, entry.value, None, block, ())
-        findings += _explain_key(inner, (), tree)[0] or [_report_unknown(inner, tree)]
+        path = f"{home}.{key}"
+        if home and has_place(tree, path):
+            if isinstance(entry.value, Mapping) and isinstance(find_exactly(tree, path), Mapping):
+                findings += _explain_inside(inner, entry.value, tree, path)
+            else:
+                findings.append(report_misplaced(inner, [Known(path, "")], tree))
+        else:
+            findings += _explain_key(inner, (), tree)[0] or [_report_unknown(inner, tree)]
     return findings
+
+
+def _find_twin(at: Spot, tree: Mapping) -> str:
+    """Returns the path of the block that an unknown one was meant as, where both are written; else nothing. Each value
+    has to be compared then, so that the stricter one stays."""
+    if not isinstance(at.node, Mapping) or not at.node.entries:
+        return ""
+    name = nearest_word(str(at.path[-1]), [path.rpartition(".")[2] for path in PROTECTING])
+    paths = [path for path in PROTECTING if path.rpartition(".")[2] == name and path != at.dotted]
+    return next((path for path in paths if isinstance(find_exactly(tree, path), Mapping)), "")
 
 
 def _report_second_tag(at: Spot, tag: str, owner: Mapping) -> Finding:
     said = show_value(owner.entries[tag].value)
-    return Finding("R101", f"unknown key; the block says its {tag}", f"remove it: `{tag}: {said}` says it", at.dotted, at.key)
+    return Finding(
+        "R101", f"unknown key; the block says its {tag}", f"remove it: `{tag}: {said}` says it", at.dotted, at.key
+    )
 
 
 def _report_unprotected(at: Spot) -> Finding:

@@ -42,6 +42,7 @@ CHOICES: dict[str, Any] = {
     "release.sign.key": "key.pem",
     "data.public": {"source": "digits", "split": "test", "records": [0, 250]},
 }
+OPEN = ("data.unit", "data.train.label")
 BY_KEY: dict[str, Any] = {"values": ["a", "b"], "mean": 0.5, "std": 0.5, "multiplier": 2.0, "columns": ["ward"]}
 
 
@@ -83,13 +84,20 @@ def follow(text: str, finding: Finding) -> Followed:
     if match := re.match(r"write `(\w+: [^`]*)` and `(\w+: [^`]*)`", words):
         values = _set(values, path, NOTHING).values
         for line in match.groups():
-            ((key, value),) = parse_inline(f"{{{line}}}").items()
-            values = _set(values, (*path[:-1], key), value).values
+            ((key, end),) = parse_inline(f"{{{line}}}").items()
+            values = _set(values, (*path[:-1], key), end).values
         return Followed(values, ".".join(map(str, (*path[:-1], key))))
-    if match := re.match(r"write ((?:data|model|mechanism|training|runtime)\.[\w.]+): ([{\[].*?[}\]])(?=[,;]|$| for )", words):
-        if "…" not in match[2] or match[1] in ("data.unit", "data.train.label"):
-            meant = parse_inline(match[2].replace("max_records: …", "max_records: 4").replace("[…]", "[no, yes]"))
-            return _set(_set(values, path, NOTHING).values, match[1], meant)
+    match = re.match(
+        r"write ((?:data|model|mechanism|training|runtime)\.[\w.]+): ([{\[].*?[}\]])(?=[,;]|$| for )", words
+    )
+    if match is not None and ("…" not in match[2] or match[1] in OPEN):
+        return _set(_set(values, path, NOTHING).values, match[1], parse_inline(_fill(match[2])))
+    if " and " in words and (match := re.match(r"set (.*), the stricter of the two, and remove it here$", words)):
+        values = _set(values, path, NOTHING).values
+        for part in match[1].split(" and "):
+            target, _, end = part.partition(" to ")
+            values = _set(values, target, parse_inline(end)).values
+        return Followed(values, target)
     if match := re.match(r"(?:set|write) ((?:data|model|mechanism|budget|training|runtime|release)\.[\w.]+)", words):
         rest = words[match.end() :]
         word = re.match(r" to (?:`([\w.-]+)`|([\w.+-]+|[\[{].*?[\]}])(?= or |, |: |;|$))", rest)
@@ -103,10 +111,9 @@ def follow(text: str, finding: Finding) -> Followed:
         return _set(_set(values, path, NOTHING).values, match[1], value)
     if match := re.match(r"write it in (?:brackets|quotes): (.*)$", words):
         return _set(values, path, parse_inline(match[1]))
-    if match := re.match(r"write a block: (\{.*\})$", words):
-        if "…" not in match[1] or finding.path in ("data.unit", "data.train.label"):
-            meant = parse_inline(match[1].replace("max_records: …", "max_records: 4").replace("[…]", "[no, yes]"))
-            return _set(values, path, meant)
+    match = re.match(r"write a block: (\{.*\})$", words)
+    if match is not None and ("…" not in match[1] or finding.path in OPEN):
+        return _set(values, path, parse_inline(_fill(match[1])))
     if match := re.match(r"write (?:a block: )?(\{.*\})$", words):
         return _set(values, path, _human(finding.path, values, kind=match[1]))
     if match := re.match(r"write (true|false|-?[0-9][0-9.e-]*)$", words):
@@ -136,10 +143,16 @@ def findings_of(text: str) -> tuple[Finding, ...]:
     return loaded.located(rules.check(loaded.recipe))
 
 
+def _fill(block: str) -> str:
+    """A block whose open values a person knows."""
+    return block.replace("max_records: …", "max_records: 4").replace("[…]", "[no, yes]")
+
+
 def parse_inline(text: str) -> Any:
     """A value as a recipe has it: `no` is text."""
     tree, findings = parse(f"value: {text}\n", "a.yaml")
-    assert tree is not None and not findings, text
+    assert tree is not None, text
+    assert not findings, text
     plain = to_plain(tree)
     assert isinstance(plain, dict)
     return plain["value"]

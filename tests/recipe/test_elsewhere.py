@@ -185,6 +185,11 @@ model | num_labels: 2
  | epsilon: 30.0
  | unit: record
  | license: mit
+ | clip: {norm: 0.1}
+ | budgte: {epsilon: 1.0, delta: 1e-7}
+ | noise: {family: gaussian, multiplier: 30.0}
+ | dp: {epsilon: 0.9, delta: 1e-3, clip: {norm: 0.1}, noise: {sigma: 22.0}}
+ | random_state: 7
 """
 CHANGED = [
     ("unit: {column: patient, max_records: 4}", "unit: patient"),
@@ -290,7 +295,9 @@ def check_protection(before: Any, after: Any) -> None:
     assert after["data"]["unit"]["column"] == "patient"
     assert after["data"]["train"].get("access", "private_internal") == "private_internal"
     assert after["data"]["test"].get("access", "private_internal") == "private_internal"
-    stated = [suggest_word(str(value), RELATIONS) for key, value in words(before) if key in ("adjacency", "neighbouring")]
+    stated = [
+        suggest_word(str(value), RELATIONS) for key, value in words(before) if key in ("adjacency", "neighbouring")
+    ]
     assert [after["budget"].get("neighbouring")] == (stated or [None])
     assert "insecure" not in after.get("runtime", {})
     assert "accept" not in after

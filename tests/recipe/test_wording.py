@@ -15,7 +15,7 @@ from dprecipe.contract.table import MECHANISMS
 from dprecipe.faults import RecipeError
 from dprecipe.recipe.read import read_text
 from dprecipe.recipe.synonyms import PLACES, read_synonyms
-from dprecipe.recipe.vocabulary import REFUSED, has_place, list_every_key, list_keys
+from dprecipe.recipe.vocabulary import REFUSED, list_every_key, list_keys
 from dprecipe.recipe.wording import word_error
 from dprecipe.schemas import schema_text
 from dprecipe.text.codes import CODES
@@ -96,15 +96,12 @@ def test_every_synonym_leads_to_a_key_of_the_language() -> None:
         assert len({entry.mechanism for entry in entries}) == len(entries), f"a mechanism says one thing of {name}"
         for synonym in entries:
             assert synonym.remedy
-            assert synonym.value in ("", "same", "switch", "share", "label", "unit", "range", "betas", "marks", "open") + (
-                "logger",
-                "said",
-                "meta",
-                "file",
-            )
+            assert synonym.value in VALUES
             for path in (synonym.path, synonym.scalar):
                 assert not path or path.startswith(".") or path in KNOWN_PATHS | {"extends"}, path
-            for path in re.findall(r"\b(?:data|mechanism|budget|training|runtime)\.[a-z_0-9.]*[a-z0-9]", synonym.remedy):
+            for path in re.findall(
+                r"\b(?:data|mechanism|budget|training|runtime)\.[a-z_0-9.]*[a-z0-9]", synonym.remedy
+            ):
                 assert path in KNOWN_PATHS, path
 
 
@@ -120,6 +117,10 @@ def test_every_idea_that_is_answered_has_a_name(kind: str) -> None:
     assert used <= USERS
 
 
+VALUES = {
+    *("", "same", "switch", "share", "label", "unit", "range", "betas", "marks", "open"),
+    *("logger", "said", "meta", "file"),
+}
 FIELDS = {"path", "remedy", "ideas", "value", "scalar"}
 BASES = {"dpsgd": FINE, "encoded": ENCODED, "pate": PATE}
 PLACED = [

@@ -139,7 +139,7 @@ def check_unit(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "P172",
             "a unit of several records has several positions in the order, and pnsgd has no bound for that",
-            "use mechanism.kind dpsgd, which protects all records of a unit; data.unit: record would protect each by itself",
+            "use mechanism.kind dpsgd, which protects all records of a unit together",
             "data.unit",
         )
 
