@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from dprecipe.contract.table import MECHANISMS
 from dprecipe.recipe.places import Spot
@@ -15,6 +15,21 @@ from dprecipe.text.tree import Mapping, Path, Scalar
 OF_A_STUDENT = frozenset({"batch_size", "augment", "robustness", "semi_supervised"})
 """Keys of `training` that are read where a student learns from released labels, and nowhere else."""
 
+PREFIXES = ("num_", "n_", "max_", "total_", "dp_", "target_", "use_", "enable_", "privacy_", "per_example_", "train_")
+SUFFIXES = (
+    "_target",
+    "_budget",
+    "_args",
+    "_config",
+    "_params",
+    "_kwargs",
+    "_options",
+    "_class",
+    "_value",
+    "_size",
+    "_list",
+)
+"""Words around a name that say nothing about where it belongs."""
 TAGS_ELSEWHERE = frozenset(
     {"type", "dtype", "kind", "name", "class", "method", "family", "source", "format", "data_type"}
 )
@@ -34,14 +49,24 @@ def suggest_word(word: str, known: Collection[str]) -> str | None:
     return next(iter(translated), None) or nearest_word(word, guessed, cutoff=0.6)
 
 
+def _shorten(name: str) -> Iterator[str]:
+    """Yields a name, then what is left of it without the words that other tools put around theirs."""
+    yield name
+    for before in ("", *PREFIXES):
+        for after in ("", *SUFFIXES):
+            inner = name.removeprefix(before).removesuffix(after)
+            if len(inner) >= 3 and (name != inner) and (name == f"{before}{inner}{after}"):
+                yield inner
+
+
 def find_synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
     """Finds what another tool's name means here: by the mechanism's synonyms, else by those of all mechanisms; what it
     means in such a block comes before what it means anywhere."""
-    known, name = read_synonyms(), loosen_word(key)
+    known = read_synonyms()
     block = tuple(str(step) for step in generalise_path(spot.path[:-1]) if step != "0")
     kind = _mechanism(tree)
     tables = [known.placed[place] for place, holds in PLACES.items() if holds(block)]
-    for table in (*tables, known.names):
+    for name, table in [(name, table) for name in _shorten(loosen_word(key)) for table in (*tables, known.names)]:
         entries = table.get(name, ())
         own = [entry for entry in entries if entry.mechanism == kind]
         general = [entry for entry in entries if not entry.mechanism]
