@@ -242,7 +242,7 @@ CASES |= {f"{new} for {old}": VISITS.replace(old, new, 1) for old, new in CHANGE
 EPSILON = {"epsilon", "eps", "target_epsilon"}
 DELTA = {"delta", "target_delta"}
 NORM = {"max_grad_norm", "l2_norm_clip", "clip"}
-NOISE = {"noise_multiplier", "sigma", "noise"}
+NOISE = {"noise_multiplier", "sigma", "noise", "multiplier"}
 PLAIN = re.compile(r"remove it(; the block can also have .*)?$")
 STEPS = 12
 
