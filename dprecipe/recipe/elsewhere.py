@@ -18,6 +18,7 @@ from dprecipe.recipe.vocabulary import (
     Expect,
     Known,
     can_hold,
+    describe_form,
     find_form,
     find_tag,
     has_place,
@@ -57,6 +58,12 @@ def report_misplaced(at: Spot, known: Sequence[Known], tree: Mapping) -> Finding
         return Finding("R101", f"unknown key; `{key}` belongs to {kinds}", remedy, at.dotted, at.key)
     block = f" of {here}" if here else ""
     places = [place for place in known if can_move(place, at, tree)]
+    shaped = next((place.path for place in known if has_place(tree, place.path)), None)
+    if not places and shaped is not None:
+        message = f"unknown key{block}; it belongs under {quote_word(shaped.rpartition('.')[0] or 'the top')}"
+        form = find_form(tree, shaped) or Expect()
+        remedy = f"remove it: {shaped} takes {describe_form(form) or 'another value'}"
+        return Finding("R101", message, remedy, at.dotted, at.key)
     if not places:
         whose = known[0].path.rpartition(".")[0] or "the top"
         kind = f" of {quote_word(known[0].kind)}" if known[0].kind else ""
