@@ -71,12 +71,36 @@ AccountAddress = Annotated[
 
 
 class CommandWithCluster(TyperCommand):
-    """A command whose `--ray`, where it has one, may stand alone: for a cluster of its own."""
+    """A command whose `--ray`, where it has one, may stand alone: for a cluster of its own. Other tools' options lead
+    to ours."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not any("--ray" in parameter.opts for parameter in self.params):
-            return super().parse_args(ctx, args)
-        named: list[str] = []
-        for argument, after in zip(args, [*args, "-"][1:], strict=True):
-            named += [argument, "local"] if argument == "--ray" and after.startswith("-") else [argument]
-        return super().parse_args(ctx, named)
+        known = [option for parameter in self.params for option in parameter.opts]
+        named = list(args)
+        if "--ray" in known:
+            named = []
+            for argument, after in zip(args, [*args, "-"][1:], strict=True):
+                named += [argument, "local"] if argument == "--ray" and after.startswith("-") else [argument]
+        try:
+            return super().parse_args(ctx, named)
+        except Exception as error:  # of the vendored click, whose classes have no public name
+            add_hint(error, str(self.name), known, args)
+            raise
+
+
+def add_hint(error: Exception, command: str, known: list[str], args: list[str]) -> None:
+    """Adds to the message about a wrong command line what to write instead."""
+    if not hasattr(error, "format_message") or not hasattr(error, "message"):
+        return
+    from dprecipe.cli.hints import hint_at_argument, hint_at_option
+
+    option = getattr(error, "option_name", None) if hasattr(error, "possibilities") else None
+    if isinstance(option, str):
+        hint = hint_at_option(option, command, known)
+        if hint is not None:
+            vars(error)["possibilities"] = None
+    else:
+        hints = [hint_at_argument(argument, known) for argument in args] if "unexpected extra" in error.message else []
+        hint = next((hint for hint in hints if hint is not None), None)
+    if hint is not None:
+        vars(error)["message"] = f"{error.message.rstrip('.')}; {hint}"

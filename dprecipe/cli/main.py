@@ -39,7 +39,15 @@ class LazyGroup(TyperGroup):
         self.commands = {**listed, **self.commands}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        name, command, rest = super().resolve_command(ctx, args)
+        try:
+            name, command, rest = super().resolve_command(ctx, args)
+        except Exception as error:  # of the vendored click, whose classes have no public name
+            if hasattr(error, "message"):
+                from dprecipe.cli.hints import hint_at_command
+
+                hint = hint_at_command(args[0], self.commands)
+                error.message = error.message if hint is None else f"{error.message.rstrip('.')}; {hint}"
+            raise
         return name, command if name is None else self.load_command(name), rest
 
     def load_command(self, name: str) -> Any:

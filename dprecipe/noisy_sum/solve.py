@@ -298,7 +298,7 @@ def _too_tight(problem: Problem, tried: float) -> Finding:
     return Finding(
         "P106",
         f"no noise meets this budget: even with {problem.path} = {tried:g} the run spends more",
-        f"raise budget.epsilon or budget.delta, or shorten the run{others}",
+        f"shorten the run{others}, or raise budget.epsilon or budget.delta",
         "budget.epsilon",
     )
 

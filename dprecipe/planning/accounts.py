@@ -92,7 +92,7 @@ def check_facts(recipe: Recipe, facts: AccountFacts) -> Iterator[Finding]:
         yield Finding(
             "P200",
             f"account {facts.name} protects each {facts.unit}, and this recipe each {unit}: neither implies the other",
-            f"set data.unit so that it is {facts.unit}, or name an account of this unit",
+            f"name an account of this unit, or set data.unit so that it is {facts.unit}, if each is to be protected",
             "data.unit" if "unit" in recipe.data.model_fields_set else KEY,
         )
     elif _makes_unit(recipe):
@@ -111,7 +111,7 @@ def check_facts(recipe: Recipe, facts: AccountFacts) -> Iterator[Finding]:
             "P201",
             f"account {facts.name} is for {facts.neighbouring.value}, and this recipe's guarantee is for "
             f"{budget.neighbouring}: that bounds nothing under the account's relation",
-            f"set budget.neighbouring to {facts.neighbouring.value}, or name an account for {budget.neighbouring}",
+            f"name an account for {budget.neighbouring}, or set budget.neighbouring to {facts.neighbouring.value}",
             "budget.neighbouring" if "neighbouring" in budget.model_fields_set else KEY,
         )
     if budget.epsilon != "auto" and budget.epsilon > facts.epsilon:

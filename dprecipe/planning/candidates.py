@@ -129,7 +129,7 @@ def _check_paid(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
         yield Finding(
             "P184",
             "held-out records are counted one by one, and data.unit protects units that may have many of them",
-            f"set data.unit to record; or {_declare_public(recipe)}, and remove tuning.score.noise_multiplier",
+            f"{_declare_public(recipe)}, and remove tuning.score.noise_multiplier; or remove tuning",
             "tuning.score.noise_multiplier",
         )
     target = describe_data(recipe.data).target

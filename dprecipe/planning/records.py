@@ -28,7 +28,7 @@ def check_unit_column(recipe: Recipe) -> Iterator[Finding]:
         yield Finding(
             "R303",
             f"source {source.source} has no column {unit.column!r} to tell units apart",
-            "use a csv, parquet, image_folder, datasets or npz source, or unit: record",
+            "use a csv, parquet, image_folder, datasets or npz source",
             "data.unit.column",
         )
     if not is_name(unit.column):
@@ -83,7 +83,7 @@ def _check_relation(recipe: Recipe, path: str) -> Iterator[Finding]:
             "P145",
             f"under {relation} a {unit_name(recipe)} is replaced or blanked out, and the query may then leave it out "
             "or take it in: the number of records would change, which that relation does not count",
-            "set budget.neighbouring to add_or_remove_one; or write the query's result to a file and name that",
+            "write the query's result to a file and name that; or set budget.neighbouring to add_or_remove_one",
             "budget.neighbouring" if "neighbouring" in recipe.budget.model_fields_set else path,
         )
 
@@ -138,8 +138,8 @@ def check_record_range(recipe: Recipe) -> Iterator[Finding]:
             "P119",
             f"data.train.records takes [{records[0]}, {records[1]}) by place, and another {unit_name(recipe)} may have "
             "more records or fewer: later records would move in or out",
-            f"{blanked.format(unit_name(recipe))}; or remove data.train.records and name a file that holds these "
-            "records alone",
+            "remove data.train.records and name a file that holds these records alone; or "
+            f"{blanked.format(unit_name(recipe))}",
             path,
         )
 

@@ -107,7 +107,7 @@ def _check_relation(recipe: Recipe) -> Iterator[Finding]:
             "P128",
             f"data.test.split divides by {column!r}, and another {unit} may be on the other side: training then has "
             "one more or one less, which replace_one does not count",
-            "set budget.neighbouring to add_or_remove_one or zero_out_one",
+            f"{OWN_FILES}; or set budget.neighbouring to zero_out_one or add_or_remove_one, which promise less",
             path,
         )
 

@@ -190,7 +190,7 @@ def check_budget(recipe: Recipe) -> Iterator[Finding]:
             "P186",
             f"of ε = {budget.epsilon:g} for all runs, one run would have ε = {base:.2g}: below {MIN_BASE:g} it learns "
             "next to nothing",
-            f"raise budget.epsilon to {needed:g} or more, or lower tuning.runs.{number}",
+            f"lower tuning.runs.{number}, or raise budget.epsilon to {needed:g} or more",
             "budget.epsilon",
         )
 

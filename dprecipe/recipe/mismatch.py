@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal, InvalidOperation
 
 from dprecipe.faults import Finding
 from dprecipe.language.base import Block
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.unknown import suggest_word
+from dprecipe.recipe.suggest import suggest_word
 from dprecipe.recipe.vocabulary import (
     Expect,
     Spot,
@@ -24,6 +25,10 @@ from dprecipe.text.dump import dump_inline
 from dprecipe.text.tree import Mapping, Node, NotFiniteError, Scalar, Sequence, resolve_scalar, to_plain
 
 _NUMBER_LIKE: tuple[tuple[str, str], ...] = (
+    (
+        "[-+]?[0-9]{1,3},[0-9]{3}",
+        "write the number without a comma, or with a decimal point: the comma could be either",
+    ),
     ("[-+]?[0-9]+(?:[_, '\u00a0\u2009\u202f][0-9]{3})+(?:\\.[0-9]+)?", "write the number without separators"),
     (r"[-+]?0[xob][0-9A-Fa-f]+", "write the number in decimal digits"),
     (r"[-+]?0[0-9]+(?:\.[0-9]*)?", "write the number without the leading zero"),
@@ -51,6 +56,8 @@ def describe_node(node: Node | None) -> str:
         return "nothing"
     if isinstance(value, str):
         return "the text " + json.dumps(value if len(value) <= 60 else value[:57] + "…", ensure_ascii=False)
+    if isinstance(node, Scalar) and node.text:
+        return node.text
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -101,8 +108,15 @@ def _remedy(at: Spot, form: Expect, node: Node | None) -> str:
 
 def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
     value = node.value
+    block = _write_block(at, form, node)
+    if block is not None:
+        return f"write a block: {block}"
+    if at.path[-1:] == ("access",):
+        return "write `private_internal`; `public` is for records whose publication harms nobody"
     if "none" in form.words and not value and not isinstance(value, str):
         return "write `none`"
+    if value is None and node.text and form.text and isinstance(at.path[-1], int):
+        return f'write it in quotes: "{node.text}"'
     if value is None:
         if not form.is_scalar and form.blocks and not any(map(list_required, form.blocks)):
             return "write `{}` for its defaults, or remove the line"
@@ -111,21 +125,68 @@ def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
     if isinstance(value, str):
         return _text_remedy(at, form, node, value)
     if isinstance(value, float) and form.whole and value.is_integer():
-        return f"write {int(value)}"
-    if form.text and not isinstance(value, bool):
-        return f'write it in quotes: "{value}"'
+        return f"write {_write_whole(node.text, value)}"
+    written = node.text or str(value).lower()
+    if form.text and (isinstance(at.path[-1], int) or not isinstance(value, bool)):
+        return f'write it in quotes: "{written}"'
     if form.items is not None and form.items.is_scalar and not form.is_scalar:
-        return f"write it in brackets: [{str(value).lower()}]"
+        quoted = form.items.text and not (form.items.number or form.items.whole)
+        shown = f'"{written}"' if quoted else written
+        return f"write it in brackets: [{shown}]"
     if isinstance(value, int) and not isinstance(value, bool) and form.boolean and value in (0, 1):
         return f"write {'true' if value else 'false'}"
     return f"write {describe_form(form)}"
+
+
+def _write_whole(text: str, value: float) -> str:
+    """Returns a whole number with every digit that was written: a float holds 16 of them."""
+    try:
+        return str(int(Decimal(text)))
+    except (InvalidOperation, ValueError):
+        return str(int(value))
+
+
+def _write_block(at: Spot, form: Expect, node: Scalar) -> str | None:
+    """Returns the block that a single value was meant as; None if that can't be known. A value that names a person's
+    column never becomes `record`."""
+    path, value, text = ".".join(map(str, at.path)), node.value, dump_inline(node.value)
+    text = node.text if node.text and not isinstance(value, str) else text
+    if form.number or form.whole or isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        if value in (*form.words, *list_kinds(form.blocks), "none") or suggest_word(value, list(map(str, form.words))):
+            return None
+        shape = _OF_TEXT.get(re.sub(r"^data\.(?:train|test|public)\.label$", "label", path))
+        return None if shape is None or len(text) > 40 else shape.format(text)
+    if path in ("data.test", "data.test.split") and not 0 < value < 1:
+        return None
+    shape = _OF_NUMBER.get(path)
+    return None if shape is None else shape.format(text)
+
+
+_OF_TEXT = {
+    "data.unit": "{{column: {}, max_records: …}}",
+    "data.test": "{{source: …, path: {}}}",
+    "label": "{{column: {}, values: […]}}",
+}
+_OF_NUMBER = {
+    "mechanism.clip": "{{norm: {}}}",
+    "mechanism.noise": "{{family: gaussian, multiplier: {}}}",
+    "mechanism.sampling": "{{scheme: poisson, batch_size: {}}}",
+    "budget": "{{epsilon: {}, delta: …}}",
+    "data.test": "{{split: {{by: unit, share: {}}}}}",
+    "data.test.split": "{{by: unit, share: {}}}",
+    "training.optimizer": "{{kind: sgd, lr: {}}}",
+    "model.lora": "{{rank: {}}}",
+}
+"""The blocks that a single value was meant as, by path."""
 
 
 def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
     if form.number or form.whole:
         if node.quoted and _is_number(value):
             return "remove the quotes"
-        for pattern, remedy in _NUMBER_LIKE:
+        for pattern, remedy in _NUMBER_LIKE if form.number else _NUMBER_LIKE[1:]:
             if re.fullmatch(pattern, value):
                 return remedy
     unspaced = re.fullmatch(r"(?P<key>[A-Za-z_]\w*):(?P<value>\S.*)", value)
@@ -140,7 +201,7 @@ def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
     if close is not None:
         return f"write `{close}`" + (", without quotes" if close == value and node.quoted else "")
     names = list_kinds(form.blocks)
-    kind = value if value in names else suggest_word(value, list(names))
+    kind = value if value in names else None if form.number else suggest_word(value, list(names))
     if kind is not None:
         return f"write a block: {_example(names[kind], kind)}"
     if form.items is not None and form.items.text and not form.is_scalar:

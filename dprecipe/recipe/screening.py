@@ -94,7 +94,7 @@ def _screen(node: Node, form: Expect | None, path: Path, findings: list[Finding]
         here, inside = (*path, key), expect_below(form, node, key)
         finding = (
             _secret(key, entry.value, here, entry.place, inside)
-            or _fitted_key(key, here, entry.place, inside)
+            or _fitted_key(key, entry.value, here, entry.place, inside)
             or _fitted_value(key, entry.value, here, inside)
         )
         if finding is None:
@@ -128,10 +128,14 @@ def _secret_finding(path: Path, place: Place) -> Finding:
     )
 
 
-def _fitted_key(key: str, path: Path, place: Place, form: Expect | None) -> Finding | None:
+def _fitted_key(key: str, value: Node, path: Path, place: Place, form: Expect | None) -> Finding | None:
     remedy = _FITTED.get(key.lower())
     if remedy is None or form is not None or path[0] not in ("data", "preprocess", "model"):
         return None
+    number = isinstance(value, Scalar) and isinstance(value.value, int | float) and not isinstance(value.value, bool)
+    listed = isinstance(value, Sequence) and bool(value.items)
+    if (remedy == _MISSING and number) or (remedy == _DECLARE and listed):
+        return None  # declared by the author
     return _fitted(path, place, f"`{key}` is fitted to the data, which would leak it outside the budget", remedy)
 
 

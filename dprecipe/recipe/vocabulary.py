@@ -166,15 +166,20 @@ def expect_below(form: Expect | None, node: Node | None, step: str | int) -> Exp
 
 def has_place(tree: Mapping, dotted: str) -> bool:
     """Returns True if a path of the language can stand in a recipe, by the kinds that its blocks state."""
+    return find_form(tree, dotted) is not None
+
+
+def find_form(tree: Mapping, dotted: str) -> Expect | None:
+    """Returns what can stand at a path of the language, by the kinds that the recipe's blocks state; None: nothing."""
     form: Expect | None = Expect(blocks=(choose_root(tree),))
     node: Node | None = tree
     for name in dotted.split("."):
         step = int(name) if name.isdecimal() else name
         if isinstance(node, Mapping if isinstance(step, int) else Sequence):
-            return False
+            return None
         form = expect_below(form, node, step)
         node = None if node is None else child_node(node, step)
-    return form is not None
+    return form
 
 
 def list_shared_keys(tree: Mapping, path: tuple[str, ...], over: Mapping) -> frozenset[str]:
@@ -193,6 +198,21 @@ def list_shared_keys(tree: Mapping, path: tuple[str, ...], over: Mapping) -> fro
     return frozenset(
         key for key, entry in node.entries.items() if key in fresh.keys() - set(TAGS) and _fits(entry.value, fresh[key])
     )
+
+
+def can_hold(form: Expect, node: Node) -> bool:
+    """Returns True if a form takes a value of this shape: a block, a list, a number, a word or text."""
+    if form.anything:
+        return True
+    if isinstance(node, Mapping):
+        return bool(form.blocks or form.values)
+    if isinstance(node, Sequence):
+        return form.items is not None
+    if isinstance(node.value, str):
+        return form.text or form.day or bool(form.words)
+    if isinstance(node.value, bool):
+        return form.boolean or node.value in form.words
+    return form.number or form.whole or node.value in form.words
 
 
 def _fits(node: Node, form: Expect) -> bool:

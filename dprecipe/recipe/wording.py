@@ -16,10 +16,11 @@ from pydantic import ValidationError
 from dprecipe.faults import Finding, Place
 from dprecipe.language.base import NAMES_ALIKE, Block
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.mismatch import find_mismatch, report_unknown_kind, select_kind
+from dprecipe.recipe.mismatch import describe_node, find_mismatch, report_unknown_kind, select_kind
 from dprecipe.recipe.root import choose_root
 from dprecipe.recipe.screening import screen_recipe
-from dprecipe.recipe.unknown import find_misspelt_tag, report_unknown_keys, suggest_word
+from dprecipe.recipe.suggest import find_misspelt_tag, suggest_word
+from dprecipe.recipe.unknown import report_unknown_keys
 from dprecipe.recipe.vocabulary import (
     Expect,
     Spot,
@@ -227,8 +228,9 @@ def _missing(at: Spot) -> Finding:
 def _bound(words: str) -> Callable[[str], Writer]:
     def of(name: str) -> Writer:
         def write(at: Spot, context: Context) -> Finding:
-            bound = f"{words} {context[name]:g}"
-            value = at.node.value if isinstance(at.node, Scalar) else "this"
+            short, limit = f"{context[name]:g}", context[name]
+            bound = f"{words} {short if float(short) == limit else limit}"
+            value = describe_node(at.node) if isinstance(at.node, Scalar) else "this"
             return Finding("R107", f"{value} is not {bound}", f"write a number {bound}", at.dotted, at.place)
 
         return write

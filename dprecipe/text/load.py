@@ -180,7 +180,8 @@ class _Builder:
             self.findings.append(odd)
             return Scalar(event.value, place, broken=True)
         try:
-            return Scalar(resolve_scalar(event.value), place)
+            value = resolve_scalar(event.value)
+            return Scalar(value, place, text="" if isinstance(value, str) else event.value)
         except NotFiniteError as error:
             self._report("Y114", str(error), "write a finite number; quote it if it is meant as text", place)
             return Scalar(None, place, broken=True)

@@ -184,4 +184,7 @@ def report_split_number(whole: int | float, rest: str, place: Place) -> Finding:
     """Returns the finding for `2,0` inside of braces, which is the number 2 and then a key."""
     shown = f"{whole},{rest}"
     span = Place(place.file, place.line, place.column, len(shown))
-    return Finding("Y119", f"`{shown}` is two values: the comma ends the first", f"write `{whole}.{rest}`", place=span)
+    remedy = f"write `{whole}.{rest}`"
+    if isinstance(whole, int) and 0 < abs(whole) < 1000 and len(rest) == 3:
+        remedy += f", or `{whole}{rest}`: the comma could be either"
+    return Finding("Y119", f"`{shown}` is two values: the comma ends the first", remedy, place=span)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dprecipe.faults import Place
 
@@ -18,12 +18,15 @@ Json = Value | list["Json"] | dict[str, "Json"]
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value as resolved, and whether it was quoted. `broken`: a finding was already made about it."""
+    """A value as resolved, and whether it was quoted. `broken`: a finding was already made about it.
+
+    `text`: a number or word as written (`3.10`, `~`), with the digits that are no part of its value; empty for text."""
 
     value: Value
     place: Place
     quoted: bool = False
     broken: bool = False
+    text: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,11 @@ def check(spec: OutputPerturbation, facts: Facts) -> list[Finding]:
         path = "data.preprocess" if facts.data.preprocess else "data"
         found.append(Finding("P164", "the norm of the features has no bound", remedy, path))
     if facts.data.unit != "record":
-        found.append(Finding("P172", "only one record is protected", "set data.unit to record", "data.unit"))
+        found.append(
+            Finding(
+                "P172", "only one record is protected", "use mechanism.kind dpsgd, which protects units", "data.unit"
+            )
+        )
     return found
 
 

@@ -42,6 +42,7 @@ CHOICES: dict[str, Any] = {
     "release.sign.key": "key.pem",
     "data.public": {"source": "digits", "split": "test", "records": [0, 250]},
 }
+OPEN = ("data.unit", "data.train.label")
 BY_KEY: dict[str, Any] = {"values": ["a", "b"], "mean": 0.5, "std": 0.5, "multiplier": 2.0, "columns": ["ward"]}
 
 
@@ -57,7 +58,7 @@ def follow(text: str, finding: Finding) -> Followed:
     """The recipe with one finding's remedy followed, by its words."""
     tree, _ = parse(text, "a.yaml")
     assert tree is not None
-    values = to_plain(tree)
+    values: Any = to_plain(tree)
     assert isinstance(values, dict)
     path, _ = find_node(tree, finding.path)
     written, words = ".".join(map(str, path)), finding.remedy
@@ -65,24 +66,54 @@ def follow(text: str, finding: Finding) -> Followed:
         return _set(values, finding.path, _human(finding.path, values))
     if written != finding.path:  # it is about something that is not written: its block stands for it
         return _set(values, finding.path, _human(finding.path, values))
+    if words.startswith("write the two parts to files of their own"):
+        return _set(values, "data.test", {"source": "csv", "path": "held-out.csv"})
+    if match := re.match(r"lower ([\w.]+) to ([\d.]+)", words):
+        return _set(values, match[1], parse_inline(match[2]))
+    if words.startswith("choose a mechanism with a guarantee"):
+        return _set(values, "mechanism", _human("mechanism", {"mechanism": {"kind": "dpsgd"}}))
     if re.match(r"remove it\b", words) or words.endswith(("remove the line", "under a name of its own")):
         return _set(values, path, NOTHING)
     if match := re.match(r"move it to ([\w.<>]+)", words):
         target = match[1]
         return _set(_set(values, path, NOTHING).values, target, _get(values, path))
+    if match := re.match(r"remove ([a-z_]+(?:\.\w+)+), and set ([a-z_]+(?:\.\w+)+)$", words):
+        values = _set(values, match[1], NOTHING).values
+        there = _get(values, tuple(match[2].split(".")))
+        return _set(values, match[2], _human(match[2], values) if there is NOTHING else there)
+    if match := re.match(r"write `(\w+: [^`]*)` and `(\w+: [^`]*)`", words):
+        values = _set(values, path, NOTHING).values
+        for line in match.groups():
+            ((key, end),) = parse_inline(f"{{{line}}}").items()
+            values = _set(values, (*path[:-1], key), end).values
+        return Followed(values, ".".join(map(str, (*path[:-1], key))))
+    match = re.match(
+        r"write ((?:data|model|mechanism|training|runtime)\.[\w.]+): ([{\[].*?[}\]])(?=[,;]|$| for )", words
+    )
+    if match is not None and ("…" not in match[2] or match[1] in OPEN):
+        return _set(_set(values, path, NOTHING).values, match[1], parse_inline(_fill(match[2])))
+    if " and " in words and (match := re.match(r"set (.*), the stricter of the two, and remove it here$", words)):
+        values = _set(values, path, NOTHING).values
+        for part in match[1].split(" and "):
+            target, _, end = part.partition(" to ")
+            values = _set(values, target, parse_inline(end)).values
+        return Followed(values, target)
     if match := re.match(r"(?:set|write) ((?:data|model|mechanism|budget|training|runtime|release)\.[\w.]+)", words):
         rest = words[match.end() :]
-        word = re.match(r" to (?:`([\w.-]+)`|(\w+)(?= or |,|:|$))", rest)
+        word = re.match(r" to (?:`([\w.-]+)`|([\w.+-]+|[\[{].*?[\]}])(?= or |, |: |;|$))", rest)
         value: Any = _human(match[1], values)
         if word is not None:
-            value = yaml.safe_load(word[1] or word[2])
+            value = parse_inline(word[1] or word[2])
         else:
             previous = _get(values, path)
             if isinstance(previous, int | float) and not isinstance(previous, bool) and isinstance(value, int | float):
                 value = type(value)(previous) if not isinstance(value, int) or float(previous).is_integer() else value
         return _set(_set(values, path, NOTHING).values, match[1], value)
     if match := re.match(r"write it in (?:brackets|quotes): (.*)$", words):
-        return _set(values, path, yaml.safe_load(match[1]))
+        return _set(values, path, parse_inline(match[1]))
+    match = re.match(r"write a block: (\{.*\})$", words)
+    if match is not None and ("…" not in match[1] or finding.path in OPEN):
+        return _set(values, path, parse_inline(_fill(match[1])))
     if match := re.match(r"write (?:a block: )?(\{.*\})$", words):
         return _set(values, path, _human(finding.path, values, kind=match[1]))
     if match := re.match(r"write (true|false|-?[0-9][0-9.e-]*)$", words):
@@ -112,11 +143,26 @@ def findings_of(text: str) -> tuple[Finding, ...]:
     return loaded.located(rules.check(loaded.recipe))
 
 
+def _fill(block: str) -> str:
+    """A block whose open values a person knows."""
+    return block.replace("max_records: …", "max_records: 4").replace("[…]", "[no, yes]")
+
+
+def parse_inline(text: str) -> Any:
+    """A value as a recipe has it: `no` is text."""
+    tree, findings = parse(f"value: {text}\n", "a.yaml")
+    assert tree is not None, text
+    assert not findings, text
+    plain = to_plain(tree)
+    assert isinstance(plain, dict)
+    return plain["value"]
+
+
 def _rename(values: dict[str, Any], path: Steps, word: str) -> Followed:
     previous = _get(values, path)
     key, _, more = word.partition(": ")
     target = (*path[:-1], key)
-    value = yaml.safe_load(more) if more else previous
+    value = parse_inline(more) if more else previous
     if _get(values, target) is not NOTHING:  # both stand there: the misspelt one goes
         return Followed(_set(values, path, NOTHING).values, ".".join(map(str, target)))
     return _set(_set(values, path, NOTHING).values, target, value)

@@ -87,7 +87,7 @@ def test_what_is_meant_is_left_alone(text: str) -> None:
 
 def test_the_two_halves_of_a_number_are_named_as_written() -> None:
     (finding,) = parse("a: {b: 12,050}", "f.yaml")[1]
-    assert finding.remedy == "write `12.050`"
+    assert finding.remedy == "write `12.050`, or `12050`: the comma could be either"
     assert finding.place == Place("f.yaml", 1, 8, 6)
 
 

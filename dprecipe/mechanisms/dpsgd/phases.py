@@ -224,7 +224,7 @@ class DpsgdRun:
             "P115",
             f"noise of {self.adaptation.count_noise:g} units on the count of clipped gradients is too small for a "
             f"noise multiplier of {largest:g}: the count by itself leaks more than the whole step may",
-            f"set mechanism.clip.count_noise to {largest:.3g} or more, or lower the noise multiplier",
+            f"set mechanism.clip.count_noise to {largest:.3g} or more",
             "mechanism.clip.count_noise",
         )
 

@@ -343,9 +343,9 @@ class PateRun:
             return Finding(
                 "P106",
                 "no noise of the votes meets this budget: the run's other releases spend more",
-                "raise budget.epsilon or budget.delta"
-                + (", or raise the multipliers of mechanism.sanitize" if self.sanitising else "")
-                + (", or the noise of the paid steps of data.preprocess" if self.facts.stages else ""),
+                ("raise the multipliers of mechanism.sanitize, or " if self.sanitising else "")
+                + ("raise the noise of the paid steps of data.preprocess, or " if self.facts.stages else "")
+                + "raise budget.epsilon or budget.delta",
                 "budget.epsilon",
             )
         if self.rounds is not None:

@@ -291,12 +291,12 @@ class PnsgdRun:
     def _too_tight(self) -> Finding:
         if (finding := find_overspent_stages(self.facts)) is not None:
             return finding
-        others = ", or raise the noise of the other phases" if self.opening else ""
-        others += ", or that of the paid steps of data.preprocess" if self.facts.stages else ""
+        others = "raise the noise of the other phases, or " if self.opening else ""
+        others += "raise that of the paid steps of data.preprocess, or " if self.facts.stages else ""
         return Finding(
             "P106",
             f"no noise meets this budget: the run exceeds it even with {self.path} = {MAX_NOISE:g}",
-            f"raise budget.epsilon or budget.delta{others}",
+            f"{others}raise budget.epsilon or budget.delta",
             "budget.epsilon",
         )
 

@@ -138,7 +138,7 @@ def check_unit(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "P172",
             "a unit of several records has several positions in the order, and pnsgd has no bound for that",
-            "set data.unit to record, which protects each record by itself; or use mechanism.kind dpsgd",
+            "use mechanism.kind dpsgd, which protects all records of a unit together",
             "data.unit",
         )
 
