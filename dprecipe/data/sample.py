@@ -16,9 +16,11 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, Literal, final
 
 from dprecipe.data.encoders import NO_WORDS, YES_WORDS
+from dprecipe.data.guess import guess_writing
 from dprecipe.data.targets import MAX_NAMES
-from dprecipe.data.values import parse_number
 from dprecipe.data.words import MARKS
+from dprecipe.data.writing import Writing
+from dprecipe.text.spelling import normalise_texts
 
 MAX_CATEGORIES = 50
 MAX_MARKS = 3
@@ -91,23 +93,34 @@ def _draft_codes(present: Sequence[str], gaps: bool) -> Drafted | None:
 
 
 def _draft_numbers(present: Sequence[str], gaps: bool) -> Drafted | None:
-    numbers = {text: parse_number(text) for text in set(present)}
+    writing = guess_writing(present) or Writing()
+    numbers = {text: writing.parse(text) for text in set(normalise_texts(present))}
     marks = sorted(text for text, number in numbers.items() if number is None)
     values = [number for text in present if (number := numbers[text]) is not None]
     if not values or len(marks) > MAX_MARKS or (marks and (2 * len(values) < len(present) or len(set(values)) < 3)):
         return None
     if set(numbers) <= {"0", "1"} and len(numbers) == 2:
-        return Drafted("boolean", {"missing": False} if gaps else {})
+        return Drafted("boolean", _fill_gaps(gaps, False))
     whole = all(value.is_integer() for value in values)
     low, high, remark = _find_range(values)
-    declared: dict[str, Any] = {"min": low, "max": high}
-    if gaps or marks:
-        middle = statistics.median(values)
-        declared["missing"] = round(middle) if whole else float(f"{middle:.3g}")
+    middle = statistics.median(values)
+    fill = round(middle) if whole else float(f"{middle:.3g}")
+    declared: dict[str, Any] = {"min": low, "max": high, **_fill_gaps(gaps or bool(marks), fill)}
     if marks:
         declared["marks"] = marks
+    declared |= _write_writing(writing)
     integers = whole and abs(max(values, key=abs)) < 2**53 and isinstance(low, int) and isinstance(high, int)
     return Drafted("integer" if integers else "numeric", declared, remark)
+
+
+def _fill_gaps(gaps: bool, fill: object) -> dict[str, Any]:
+    """Drafts what a missing field counts as, and a feature that says that it was missing."""
+    return {"missing": {"fill": fill, "indicator": True}} if gaps else {}
+
+
+def _write_writing(writing: Writing) -> dict[str, Any]:
+    named = {"decimal": writing.decimal, "affixes": list(writing.affixes)}
+    return {key: value for key, value in named.items() if value}
 
 
 def _find_range(values: Sequence[float]) -> tuple[int | float, int | float, str]:
@@ -126,7 +139,7 @@ def _find_range(values: Sequence[float]) -> tuple[int | float, int | float, str]
 def _draft_truths(present: Sequence[str], gaps: bool) -> Drafted | None:
     words = {text.casefold() for text in present}
     if len(words) == 2 and len(words & set(NO_WORDS)) == 1 and len(words & set(YES_WORDS)) == 1:
-        return Drafted("boolean", {"missing": False} if gaps else {})
+        return Drafted("boolean", _fill_gaps(gaps, False))
     return None
 
 
@@ -145,8 +158,7 @@ def _draft_dates(present: Sequence[str], gaps: bool) -> Drafted | None:
     declared: dict[str, Any] = {"min": str(low), "max": str(high)}
     if formats[0] is not None:
         declared["format"] = formats[0]
-    if gaps:
-        declared["missing"] = str(low)
+    declared |= _fill_gaps(gaps, str(sorted(days)[len(days) // 2].date()))
     remark = f"or {formats[1]}: these dates fit both" if len(formats) > 1 else ""
     return Drafted("date", declared, remark)
 
@@ -175,9 +187,10 @@ def draft_label(texts: Sequence[str]) -> dict[str, Any]:
     """
     present = [text for text in texts if text]
     distinct = sorted(set(present))
-    numbers = {text: number for text in distinct if (number := parse_number(text)) is not None}
+    writing = guess_writing(present) or Writing()
+    numbers = {text: number for text in distinct if (number := writing.parse(text)) is not None}
     if len(numbers) == len(distinct) and _are_quantities(set(numbers.values()), len(present)):
-        return _draft_quantity([numbers[text] for text in present])
+        return _draft_quantity([numbers[text] for text in present]) | _write_writing(writing)
     if [str(number) for number in range(len(distinct))] == distinct and len(distinct) > 1:
         return {"classes": len(distinct)}
     for separator in (";", "|"):

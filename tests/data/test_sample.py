@@ -38,16 +38,35 @@ def test_ranges_are_round(low: float, high: float, expected: tuple[float, float]
     assert round_outward(low, high) == expected
 
 
+def gap(fill: object) -> dict[str, object]:
+    return {"fill": fill, "indicator": True}
+
+
 @pytest.mark.parametrize(
     ("fields", "kind", "declared"),
     [
-        (["1", "2", "", "17", "NA"], "integer", {"min": 0, "max": 17, "missing": 2}),
+        (["1", "2", "", "17", "NA"], "integer", {"min": 0, "max": 17, "missing": gap(2)}),
         (["1.5", "2", "9.25"], "numeric", {"min": 0, "max": 10}),
-        (["1.5", "<0.5", "9.25", "3"], "numeric", {"min": 0, "max": 10, "missing": 3.0, "marks": ["<0.5"]}),
+        (
+            ["1.5", "<0.5", "9.25", "3"],
+            "numeric",
+            {"min": 0, "max": 10, "missing": gap(3.0), "marks": ["<0.5"]},
+        ),
+        (["13,5", "1.234,5", "2,25"], "numeric", {"min": 0, "max": 1300, "decimal": "comma"}),
+        (["45%", "12%", "7.5%"], "numeric", {"min": 0, "max": 50, "affixes": ["%"]}),
+        (["€ 12", "€ 1,000"], "integer", {"min": 0, "max": 1000, "decimal": "point", "affixes": ["€"]}),
+        (["0123", "4711", "0815"], "name", {}),
+        (["4111111111111111", "5500000000000004"], "name", {}),
+        (["1", "2", "3"], "name", {}),
+        (["7", "7"], "empty", {}),
         (["0", "1", "1"], "boolean", {}),
-        (["Yes", "no", ""], "boolean", {"missing": False}),
+        (["Yes", "no", ""], "boolean", {"missing": gap(False)}),
         (["2021-03-01", "2023-04-30"], "date", {"min": "2021-01-01", "max": "2023-12-31"}),
-        (["2021-03-01T10:30", ""], "date", {"min": "2021-01-01", "max": "2021-12-31", "missing": "2021-01-01"}),
+        (
+            ["2021-03-01T10:30", ""],
+            "date",
+            {"min": "2021-01-01", "max": "2021-12-31", "missing": gap("2021-03-01")},
+        ),
         (["31.12.2021", "01.02.2023"], "date", {"min": "2021-01-01", "max": "2023-12-31", "format": "%d.%m.%Y"}),
         (["red", "blue", "red", "blue", "red", ""], "category", {"values": ["blue", "red"]}),
         (["a1", "b2", "c3"], "name", {}),
