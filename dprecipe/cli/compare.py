@@ -19,7 +19,7 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import enforce_on_plan
 from dprecipe.recipe.read import read
 from dprecipe.release.plots import render_svg_file
-from dprecipe.release.scores import format_score
+from dprecipe.release.scores import SMALLER_IS_BETTER, format_score
 from dprecipe.release.verify import verify
 from dprecipe.screen import as_json, show_document, write_output
 
@@ -160,7 +160,7 @@ def _render_tests(tests: Sequence[PairedTest], metric: str) -> list[str]:
 def _render_test(test: PairedTest, difference: Interval, metric: str) -> str:
     names = f"  {test.second} − {test.first}"
     mean, half = difference.mean, difference.half_width or 0.0
-    sign = "smaller is better" if metric in comparison.SMALLER_IS_BETTER else "larger is better"
+    sign = "smaller is better" if metric in SMALLER_IS_BETTER else "larger is better"
     end = f"p = {test.p:.2g}" if test.p is not None else f"no test: {test.reason}"
     shown = f"{mean:+.4g}, {comparison.LEVEL:.0%} interval {mean - half:+.4g} to {mean + half:+.4g} ({sign})"
     return f"{names}: {shown}; paired over {test.seeds} seeds, {end}"

@@ -16,9 +16,6 @@ from dprecipe.contract.drawing import INK, MARK, SOFT, Axes
 
 LEVEL = 0.95
 """Confidence level of the intervals."""
-SMALLER_IS_BETTER = frozenset(
-    {"loss", "mean_absolute_error", "root_mean_squared_error", "poisson_deviance", "calibration_error", "perplexity"}
-)
 
 
 @dataclass(frozen=True, slots=True)

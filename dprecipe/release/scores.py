@@ -21,6 +21,9 @@ SHARES = frozenset({"accuracy", "balanced_accuracy"})
 """Scores that are shares of records, shown in percent."""
 ALONG_A_RUN = ("accuracy", "mean_absolute_error", "perplexity")
 """Scores that a history may have; a history has one of them."""
+SMALLER_IS_BETTER = frozenset(
+    {"loss", "mean_absolute_error", "root_mean_squared_error", "poisson_deviance", "calibration_error", "perplexity"}
+)
 EVERY_ANSWER = "records with every answer right"
 """Meaning of accuracy where any of several names may apply."""
 BASELINE = "_baseline"
