@@ -21,6 +21,7 @@ from dprecipe.data.raw import Labels
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget
 from dprecipe.models.modules.reweighted import call_with
 from dprecipe.models.outputs import find_right, interpret_outputs, label_units, unpack_labels
+from dprecipe.release.scores import describe_scores, list_leading, select_numbers
 from dprecipe.timeline import phase
 from dprecipe.training.engine.backward import channels_last
 from dprecipe.training.engine.full_precision import in_full_precision
@@ -59,9 +60,15 @@ class Score:
         }
         return {name: value for name, value in figures.items() if value is not None}
 
+    def describe(self) -> str:
+        """Returns the scores that say most in words, each beside the score that takes no model, where it was
+        measured."""
+        numbers = {**self.metrics, **select_numbers(self.full), **self.metrics}
+        return describe_scores(numbers, list_leading(numbers))
+
     @property
     def summary(self) -> str:
-        """Returns the figure that says most, in words."""
+        """Returns the first figure in words, for a line along the run."""
         name, value = next(iter(self.metrics.items()))
         return f"accuracy {value:.2%}" if name == "accuracy" else f"{name.replace('_', ' ')} {value:.4g}"
 
