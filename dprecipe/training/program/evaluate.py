@@ -60,6 +60,11 @@ class Score:
         }
         return {name: value for name, value in figures.items() if value is not None}
 
+    @property
+    def all(self) -> dict[str, Any]:
+        """Returns the full set of scores, and the loss."""
+        return {**self.full, "loss": self.loss}
+
     def describe(self) -> str:
         """Returns the scores that say most in words, each beside the score that takes no model, where it was
         measured."""
@@ -79,6 +84,8 @@ MAX_NATS = 700.0
 """The largest loss of a token, in nats: beyond it the perplexity exceeds double precision."""
 METRICS = "metrics.json"
 """The file in `private/` with the full set of scores of a finished model."""
+TRAINING_SAMPLE = "training_sample"
+"""The key of the scores on training records in it."""
 
 
 class Scored(Protocol):
@@ -226,7 +233,13 @@ def _sum_errors(predicted: Tensor, labels: Tensor, target: NumberTarget | CountT
     return deviances.sum()
 
 
-def keep_metrics(score: Score, path: Path) -> None:
-    """Writes the full set of scores to a file in `private/`. One that can't be written does not stop the run."""
+def keep_metrics(score: Score | None, path: Path, training: Score | None = None) -> None:
+    """Writes the full set of scores to a file in `private/`: on held-out records, and on a sample of `training`
+    records. One that can't be written does not stop the run."""
+    if score is None and training is None:
+        return
+    content = {} if score is None else score.all
+    if training is not None:
+        content |= {TRAINING_SAMPLE: {"records": training.records, **training.all}}
     with suppress(OSError):
-        durable.replace_file(path, render_metrics(score.full, score.records))
+        durable.replace_file(path, render_metrics(content, 0 if score is None else score.records))
