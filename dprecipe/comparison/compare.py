@@ -36,6 +36,8 @@ class MethodRow:
     """ε at the standing's δ: the largest of its runs; infinite where there is no bound."""
     score: Interval | None
     seconds: Interval | None
+    baseline: float | None = None
+    """The score that takes no model; None where the runs have none, or were scored on different records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +95,16 @@ def _stand(terms: ClaimTerms, group: Sequence[Contender], metric: str | None, de
                 max(run.epsilon_at(at) for run in runs),
                 find_interval(values) if len(values) == len(runs) else None,
                 find_interval(times) if len(times) == len(runs) else None,
+                _find_baseline(runs, key),
             )
         )
     rows.sort(key=lambda row: row.epsilon)
     return Standing(terms, at, key, tuple(rows), tuple(_test_pairs(rows, key)))
+
+
+def _find_baseline(runs: Sequence[Contender], key: str | None) -> float | None:
+    found = {run.baselines.get(key or "") for run in runs}
+    return found.pop() if len(found) == 1 else None
 
 
 def find_interval(values: Sequence[float]) -> Interval | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from dprecipe.privacy.events import Charge, charge_from_json
 from dprecipe.recipe.read import read_source
 from dprecipe.recipe.root import Recipe
 from dprecipe.release.rebuild import stated_source
-from dprecipe.release.scores import BASELINE, read_numbers
+from dprecipe.release.scores import BASELINE, list_leading, read_numbers
 from dprecipe.release.verify import Verified
 
 WORDS = {"name", "description", "meta", "accept", "runtime", "release"}
@@ -42,7 +42,7 @@ class Contender:
 
     `method`: a digest of the recipe without its names and `runtime`: runs that differ in their seed alone share it.
     `tested_on`: a digest of what the score was measured on, as far as the recipe says; None without a score.
-    `seconds`: None where it is not known or secret.
+    `baselines`: what takes no model, by score. `seconds`: None where it is not known or secret.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Contender:
     seconds: float | None
     run: str | None = None
     """A digest of what its certificate says: one release in two folders is one run. None of a recipe."""
+    baselines: Mapping[str, float] = field(default_factory=dict)
 
     def epsilon_at(self, delta: float) -> float:
         """Returns ε at another δ, from the events: an upper bound, infinite where there is none. At its own δ it is the
@@ -101,6 +102,7 @@ def contend_release(verified: Verified, path: Path) -> Contender:
         released=claim.released,
         seconds=seconds if seconds > 0 else None,
         run=digest_of(predicate.model_dump(mode="json")),
+        baselines={key.removesuffix(BASELINE): value for key, value in numbers.items() if key.endswith(BASELINE)},
     )
 
 
@@ -130,9 +132,14 @@ def contend_recipe(plan: Plan, path: Path) -> Contender:
 
 
 def list_common_metrics(contenders: Sequence[Contender]) -> list[str]:
-    """Returns the scores that all contenders with a score have, in the order of the first."""
-    scored = [each.scores for each in contenders if each.scores]
-    return [key for key in scored[0] if all(key in scores for scores in scored)] if scored else []
+    """Returns the scores that all contenders with a score have, those first that say most of the first."""
+    scored = [each for each in contenders if each.scores]
+    if not scored:
+        return []
+    first = scored[0]
+    leading = list_leading({**first.scores, **{key + BASELINE: value for key, value in first.baselines.items()}})
+    keys = dict.fromkeys([*leading, *first.scores])
+    return [key for key in keys if all(key in each.scores for each in scored)]
 
 
 def _method(recipe: Recipe) -> object:

@@ -35,7 +35,7 @@ from dprecipe.release.scores import SHARES, format_score
 from dprecipe.screen import write_note
 from dprecipe.timeline import phase
 from dprecipe.training.program.evaluate import METRICS
-from dprecipe.training.publish.private_scores import read_scores, render_measured
+from dprecipe.training.publish.private_scores import read_baseline, read_scores, render_measured
 from dprecipe.training.run.folder import TRAINING, WHEN, RunFolder
 
 NAME, TRIALS = "report.html", "trials.csv"
@@ -84,9 +84,13 @@ def render_private_report(
     names = list_names(points)
     figures = render_figures(
         (
-            render_svg(name.replace("_", ""), partial(draw_curves, points=points, name=name, what=nouns)),
+            render_svg(
+                name.replace("_", ""),
+                partial(draw_curves, points=points, name=name, what=nouns, baseline=read_baseline(scores, name)),
+            ),
             f"Curves of {_say(name)} over {nouns}; the points are in private/metrics.csv.",
-            _caption(name, points, held_out),
+            _caption(name, points, held_out)
+            + ("" if read_baseline(scores, name) is None else f" The dashed line is {held_out} without a model."),
         )
         for name in (names if len(points) > 1 else [])
     )
@@ -112,8 +116,11 @@ def list_names(points: Points) -> list[str]:
     return list(names)
 
 
-def draw_curves(axes: Axes, points: Points, name: str, what: str) -> None:
-    """Draws a score on held-out records, and the same on training records beside it."""
+def draw_curves(axes: Axes, points: Points, name: str, what: str, baseline: float | None = None) -> None:
+    """Draws a score on held-out records, and the same on training records beside it. `baseline`: of a constant answer
+    on held-out records, a dashed line."""
+    if baseline is not None:
+        axes.draw_level(baseline)
     for key, label, colour in ((name, "held-out", MARK), (TRAINING + name, "training", CAP)):
         known = [(point["step"], point[key]) for point in points if math.isfinite(point.get(key, math.nan))]
         if known:

@@ -14,6 +14,7 @@ from dprecipe.data.targets import ClassTarget, SeveralTarget, Target, name_class
 from dprecipe.page import escape_html, render_section, render_table, render_tiles
 from dprecipe.release.scores import (
     BASELINE,
+    SHARES,
     format_score,
     list_leading,
     make_tile,
@@ -37,6 +38,13 @@ def read_scores(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def read_baseline(content: Mapping[str, Any], key: str) -> float | None:
+    """Returns what a constant answer reaches on held-out records, in a score that is a share; None for others, whose
+    curves may be far from it, and where it was not measured."""
+    value = select_numbers(content).get(key + BASELINE) if key in SHARES else None
+    return value if value is not None and math.isfinite(value) else None
 
 
 def render_measured(content: Mapping[str, Any], held_out: str, target: Target) -> list[str]:
