@@ -58,11 +58,13 @@ def tune(
     chosen = {} if done.plan.tuning is None else done.plan.tuning.chosen or {}
     values = ", ".join(f"{key} = {value}" for key, value in sorted(chosen.items()))
     metric = plan.tuning.block.score.metric
-    shown = "" if done.score is None else f", {_describe_score(done.score, metric)} on the records it was chosen by"
+    shown = "" if done.score is None else f", {describe_score(done.score, metric)} on the records it was chosen by"
+    kept = done.folder / "private" / "metrics.json"
     write_output(
         [
             f"completed: {spent}{shown}",
             f"chosen: {values}",
+            *([f"all scores of the chosen run are in {kept}, for your eyes alone"] if kept.exists() else []),
             f"all runs are in {done.folder / 'private' / 'trials.csv'}, for your eyes alone",
             publish,
         ]
@@ -70,7 +72,7 @@ def tune(
     return 0
 
 
-def _describe_score(score: PublicScore, metric: str) -> str:
+def describe_score(score: PublicScore, metric: str) -> str:
     """Returns the score that the run was chosen by, and those that say most of it, each beside its baseline."""
     from dprecipe.release.scores import describe_scores, list_leading, select_numbers
 

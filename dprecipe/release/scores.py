@@ -75,10 +75,11 @@ def spell_score(key: str) -> str:
 
 def describe_scores(numbers: Mapping[str, float], keys: Sequence[str]) -> str:
     """Returns scores in words, each beside the score that takes no model."""
-    shown: list[str] = []
+    shown, what = [], " without a model"
     for key in keys:
-        baseline = "" if key + BASELINE not in numbers else format_score(key, numbers[key + BASELINE])
-        against = "" if not baseline else f" ({baseline} without a model)" if not shown else f" ({baseline})"
+        against = ""
+        if key + BASELINE in numbers:
+            against, what = f" ({format_score(key, numbers[key + BASELINE])}{what})", ""
         shown.append(f"{spell_score(key)} {format_score(key, numbers[key])}{against}")
     return ", ".join(shown)
 

@@ -96,6 +96,9 @@ def test_the_best_of_the_runs_is_released_and_no_other(
     rows = (done.folder / "private" / "trials.csv").read_text("utf-8").splitlines()[1:]
     best = max(rows, key=lambda row: float(row.rpartition(",")[2]))
     assert done.plan.tuning is not None
+    kept = json.loads((done.folder / "private" / "metrics.json").read_text("utf-8"))
+    assert kept["accuracy"] == pytest.approx(score_of(done.score, "accuracy"))
+    assert kept["training_sample"]["records"] > 0
     assert best.startswith(",".join(str(value) for value in (done.plan.tuning.chosen or {}).values()))
     assert done.score is not None
     assert float(best.rpartition(",")[2]) == pytest.approx(score_of(done.score, metric), abs=1e-5)
