@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from dprecipe.privacy.events import Charge, charge_from_json
 from dprecipe.recipe.read import read_source
 from dprecipe.recipe.root import Recipe
 from dprecipe.release.rebuild import stated_source
-from dprecipe.release.scores import BASELINE, read_numbers
+from dprecipe.release.scores import BASELINE, list_leading, read_numbers
 from dprecipe.release.verify import Verified
 
 WORDS = {"name", "description", "meta", "accept", "runtime", "release"}
@@ -51,7 +51,7 @@ class Contender:
 
     `method`: a digest of the recipe without its names and `runtime`: runs that differ in their seed alone share it.
     `tested_on`: a digest of what the score was measured on, as far as the recipe says; None without a score.
-    `seconds`: None where it is not known or secret.
+    `baselines`: what takes no model, by score. `seconds`: None where it is not known or secret.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Contender:
     seconds: float | None
     run: str | None = None
     """A digest of what its certificate says: one release in two folders is one run. None of a recipe."""
+    baselines: Mapping[str, float] = field(default_factory=dict)
 
     def epsilon_at(self, delta: float) -> float:
         """Returns ε at another δ, from the events: an upper bound, infinite where there is none. At its own δ it is the
@@ -110,6 +111,7 @@ def contend_release(verified: Verified, path: Path) -> Contender:
         released=claim.released,
         seconds=seconds if seconds > 0 else None,
         run=digest_of(predicate.model_dump(mode="json")),
+        baselines={key.removesuffix(BASELINE): value for key, value in numbers.items() if key.endswith(BASELINE)},
     )
 
 
@@ -139,9 +141,14 @@ def contend_recipe(plan: Plan, path: Path) -> Contender:
 
 
 def list_common_metrics(contenders: Sequence[Contender]) -> list[str]:
-    """Returns the scores that all contenders with a score have, in the order of the first."""
-    scored = [each.scores for each in contenders if each.scores]
-    return [key for key in scored[0] if all(key in scores for scores in scored)] if scored else []
+    """Returns the scores that all contenders with a score have, those first that say most of the first."""
+    scored = [each for each in contenders if each.scores]
+    if not scored:
+        return []
+    first = scored[0]
+    leading = list_leading({**first.scores, **{key + BASELINE: value for key, value in first.baselines.items()}})
+    keys = dict.fromkeys([*leading, *first.scores])
+    return [key for key in keys if all(key in each.scores for each in scored)]
 
 
 def _method(recipe: Recipe) -> object:
@@ -156,9 +163,6 @@ def _tested(data: Data) -> object:
 
 LEVEL = 0.95
 """Confidence level of the intervals."""
-SMALLER_IS_BETTER = frozenset(
-    {"loss", "mean_absolute_error", "root_mean_squared_error", "poisson_deviance", "calibration_error", "perplexity"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,8 @@ class MethodRow:
     """ε at the standing's δ: the largest of its runs; infinite where there is no bound."""
     score: Interval | None
     seconds: Interval | None
+    baseline: float | None = None
+    """The score that takes no model; None where the runs have none, or were scored on different records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +242,16 @@ def _stand(terms: ClaimTerms, group: Sequence[Contender], metric: str | None, de
                 max(run.epsilon_at(at) for run in runs),
                 find_interval(values) if len(values) == len(runs) else None,
                 find_interval(times) if len(times) == len(runs) else None,
+                _find_baseline(runs, key),
             )
         )
     rows.sort(key=lambda row: row.epsilon)
     return Standing(terms, at, key, tuple(rows), tuple(_test_pairs(rows, key)))
+
+
+def _find_baseline(runs: Sequence[Contender], key: str | None) -> float | None:
+    found = {run.baselines.get(key or "") for run in runs}
+    return found.pop() if len(found) == 1 else None
 
 
 def find_interval(values: Sequence[float]) -> Interval | None:

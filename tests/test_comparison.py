@@ -63,6 +63,19 @@ def test_runs_that_differ_in_their_seed_are_one_row_with_its_interval(run: Conte
     assert standing.tests == ()
 
 
+def test_a_score_stands_beside_its_baseline_and_unequal_classes_have_one_of_their_own(run: Contender) -> None:
+    (standing,) = compare_all([replace(run, baselines={"accuracy": 0.5})])
+    assert (standing.metric, standing.rows[0].baseline) == ("accuracy", 0.5)
+    scores = {"accuracy": 0.9368, "balanced_accuracy": 0.512, "auc": 0.607}
+    unequal = replace(run, scores=scores, baselines={"accuracy": 0.9356, "balanced_accuracy": 0.5, "auc": 0.5})
+    (standing,) = compare_all([unequal, replace(unequal, seed=1)])
+    assert (standing.metric, standing.rows[0].baseline) == ("balanced_accuracy", 0.5)
+    (standing,) = compare_all([unequal, replace(unequal, method="m2", scores={"accuracy": 0.9})])
+    assert standing.metric == "accuracy"
+    (standing,) = compare_all([unequal, replace(unequal, seed=1, baselines={"balanced_accuracy": 0.25})])
+    assert standing.rows[0].baseline is None
+
+
 def test_a_paired_test_is_that_of_the_differences(run: Contender) -> None:
     (standing,) = compare_all([*seeds_of(run, A), *seeds_of(run, B, method="m2", name="b")])
     (test,) = standing.tests

@@ -13,7 +13,6 @@ from dprecipe.cli.arguments import TextOrJson
 from dprecipe.cli.files import replace_output
 from dprecipe.comparison import (
     LEVEL,
-    SMALLER_IS_BETTER,
     Contender,
     Interval,
     PairedTest,
@@ -28,12 +27,14 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import enforce_on_plan
 from dprecipe.recipe.read import read
 from dprecipe.release.figures import render_svg_file
-from dprecipe.release.scores import format_score
+from dprecipe.release.scores import SMALLER_IS_BETTER, format_score, spell_score
 from dprecipe.release.verify import verify
 from dprecipe.screen import as_json, show_document, write_output
 
 FORMATS = ("text", "json")
 SCHEMA = "dprecipe.compare/v1"
+WITHOUT = "without a model"
+"""The column of what one constant answer reaches; left out where no run has it."""
 MAX_PATHS = 200
 NOTE = (
     "To publish one of several runs on the same records because it scored best costs more than its own ε: "
@@ -116,8 +117,8 @@ def render_standings(result: Sequence[Standing]) -> list[str]:
 
 def _render_standing(standing: Standing) -> list[str]:
     metric = standing.metric
-    head = ("", f"ε at δ = {standing.delta:g}", (metric or "score").replace("_", " "), "runs", "time", "released")
-    cells = [head]
+    head = ("", f"ε at δ = {standing.delta:g}", spell_score(metric or "score"), WITHOUT, "runs", "time", "released")
+    cells: list[tuple[str, ...]] = [head]
     for row in standing.rows:
         first = row.runs[0]
         converted = any(run.delta != standing.delta for run in row.runs)
@@ -127,12 +128,15 @@ def _render_standing(standing: Standing) -> list[str]:
                 row.name,
                 epsilon,
                 "planned" if first.planned else _show_score(row.score, metric),
+                "–" if row.baseline is None or metric is None else format_score(metric, row.baseline),
                 "–" if first.planned else f"{len(row.runs)}",
                 "–" if row.seconds is None else f"{row.seconds.mean:,.0f} s",
                 ", ".join(first.released) or "nothing",
             )
         )
-    widths = [max(len(line[column]) for line in cells) for column in range(len(head) - 1)]
+    if all(row.baseline is None for row in standing.rows):
+        cells = [line[:3] + line[4:] for line in cells]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]) - 1)]
     lines = [f"protects {standing.terms}"]
     for line in cells:
         padded = [cell.ljust(width) for cell, width in zip(line, [*widths, 0], strict=True)]
@@ -191,6 +195,7 @@ def describe_standing(standing: Standing) -> dict[str, Any]:
                 "planned": row.runs[0].planned,
                 "epsilon": None if math.isinf(row.epsilon) else row.epsilon,
                 "score": _describe_interval(row.score),
+                "baseline": row.baseline,
                 "seconds": _describe_interval(row.seconds),
                 "released": list(row.runs[0].released),
                 "runs": [

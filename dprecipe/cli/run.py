@@ -92,11 +92,11 @@ def run(
         return 0
     _describe_plan(plan)
     finished = training.run(request)
-    score = ""
+    score, kept = "", finished.folder / "private" / "metrics.json"
     if finished.score is not None and plan.publishes_scores:
-        score = f", {finished.score.summary} on {finished.score.records:,} held-out records"
+        score = f", {finished.score.describe()} on {finished.score.records:,} held-out records (more in {kept})"
     elif finished.score is not None:
-        score = f", scores on private records are in {finished.folder / 'private' / 'metrics.csv'}"
+        score = f", scores on private records are in {kept}"
     spent = f"spent {describe_spent(finished.epsilon, plan.budget)}"
     next_step = f"publish {finished.release}; check it with: dprecipe verify {shlex.quote(str(finished.release))}"
     if not finished.verified:
@@ -161,7 +161,10 @@ def _run_public(
         from dprecipe.training.run import nonprivate
 
     done = nonprivate.train(plan, find_data_root(data_root, plan.source.file), out, resume)
-    score = "" if done.score is None else f", {done.score.summary} on {done.score.records:,} held-out records"
+    score = ""
+    if done.score is not None:
+        more = done.weights / "metrics.json"
+        score = f", {done.score.describe()} on {done.score.records:,} held-out records (more in {more})"
     write_output(
         [
             f"done: {plan.length.steps:,} steps{score} in {done.seconds:.0f} s",

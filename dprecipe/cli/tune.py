@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from dprecipe.cli.arguments import DataRoot, Overrides, RayAddress, RecipePath, 
 from dprecipe.faults import BudgetSpent, PlanRefused, UsageFault
 from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
 from dprecipe.screen import write_note, write_output
+
+if TYPE_CHECKING:
+    from dprecipe.release.facts import PublicScore
 
 
 def tune(
@@ -55,14 +58,25 @@ def tune(
     chosen = {} if done.plan.tuning is None else done.plan.tuning.chosen or {}
     values = ", ".join(f"{key} = {value}" for key, value in sorted(chosen.items()))
     metric = plan.tuning.block.score.metric
-    score = getattr(done.score, metric, None)
-    shown = "" if score is None else f", {metric.replace('_', ' ')} {score:.4g} on the records it was chosen by"
+    shown = "" if done.score is None else f", {describe_score(done.score, metric)} on the records it was chosen by"
+    kept = done.folder / "private" / "metrics.json"
     write_output(
         [
             f"completed: {spent}{shown}",
             f"chosen: {values}",
+            *([f"all scores of the chosen run are in {kept}, for your eyes alone"] if kept.exists() else []),
             f"all runs are in {done.folder / 'private' / 'trials.csv'}, for your eyes alone",
             publish,
         ]
     )
     return 0
+
+
+def describe_score(score: PublicScore, metric: str) -> str:
+    """Returns the score that the run was chosen by, and those that say most of it, each beside its baseline."""
+    from dprecipe.release.scores import describe_scores, list_leading, select_numbers
+
+    own = {"accuracy": score.accuracy, "mean_absolute_error": score.mean_absolute_error, "loss": score.loss}
+    numbers = select_numbers({**own, **score.full})
+    keys = [key for key in dict.fromkeys([metric, *list_leading(numbers)]) if key in numbers]
+    return describe_scores(numbers, keys)

@@ -74,7 +74,9 @@ class Candidates(Block):
 class TuningScore(Block):
     """Score that the runs are compared by: a score on public records, or a noisy one on private records."""
 
-    metric: Literal["accuracy", "loss", "mean_absolute_error"]
+    metric: Literal["accuracy", "balanced_accuracy", "auc", "average_precision", "loss", "mean_absolute_error"] = Field(
+        description="private records: `accuracy` alone"
+    )
     records: Literal["test"] = Field("test", description="`test`: data.test; private records take `noise_multiplier`")
     noise_multiplier: PositiveFloat | None = Field(
         None,

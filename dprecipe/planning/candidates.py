@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dprecipe.data.checks import check_data
 from dprecipe.data.facts import describe_data
-from dprecipe.data.targets import TokenTarget
+from dprecipe.data.targets import ClassTarget, SeveralTarget, Target, TokenTarget
 from dprecipe.faults import Finding
 from dprecipe.language.tuning import Candidates, Tuning, TuningScore, Value
 from dprecipe.language.words import join_with_or
@@ -87,8 +87,7 @@ def check_score(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
             "P184",
             "the runs are compared by a score on public records, and data.test is not declared public; a score on "
             "private records has to be paid for by every run",
-            "set tuning.score.noise_multiplier (a thirtieth of the number of these records is a good start): every run "
-            f"then pays for a noisy number of right answers; or {_declare_public(recipe)}",
+            "; or ".join([_declare_public(recipe), *_pay(recipe, score)]),
             "tuning.score",
         )
     else:
@@ -98,19 +97,42 @@ def check_score(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
 def _declare_public(recipe: Recipe) -> str:
     if recipe.data.split is not None:
         return "name other records as data.test, with access: public, if publishing those harms nobody"
-    return "set data.test.access to public if publishing these records harms nobody"
+    return "take records as data.test whose publication harms nobody, with access: public"
+
+
+def _pay(recipe: Recipe, score: TuningScore) -> list[str]:
+    """Says how a score on private records is paid for; nothing where none can be."""
+    if check_data(recipe.data) or recipe.data.unit != "record" or not describe_data(recipe.data).target.is_choice:
+        return []
+    by = "" if score.metric == "accuracy" else ", with tuning.score.metric: accuracy"
+    return [
+        "set tuning.score.noise_multiplier (a thirtieth of the number of these records is a good start): every run "
+        f"then pays for a noisy number of right answers{by}"
+    ]
+
+
+def list_metrics(target: Target) -> list[str]:
+    """Returns the scores on public records by which models of this label can be compared."""
+    match target:
+        case ClassTarget():
+            return ["accuracy", "balanced_accuracy", "auc", "average_precision", "loss"]
+        case SeveralTarget():
+            return ["accuracy", "auc", "average_precision", "loss"]
+        case TokenTarget():
+            return ["loss"]
+        case _:
+            return ["mean_absolute_error", "loss"]
 
 
 def _check_public(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
     if check_data(recipe.data):
         return  # other rules report it
-    target = describe_data(recipe.data).target
-    is_text, right = isinstance(target, TokenTarget), "accuracy" if target.is_choice else "mean_absolute_error"
-    if score.metric != "loss" and (is_text or score.metric != right):
+    known = list_metrics(describe_data(recipe.data).target)
+    if score.metric not in known:
         yield Finding(
             "P184",
             f"no {score.metric} is measured of this model",
-            "set tuning.score.metric to loss" if is_text else f"set tuning.score.metric to {right} or loss",
+            f"set tuning.score.metric to {join_with_or(known)}",
             "tuning.score.metric",
         )
     if score.noise_multiplier is not None:
@@ -137,14 +159,15 @@ def _check_paid(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
         yield Finding(
             "P184",
             f"the paid score is a number of right answers, and this model predicts {target.describe()}",
-            f"remove tuning; or {_declare_public(recipe)}, and remove tuning.score.noise_multiplier",
+            f"{_declare_public(recipe)}, and remove tuning.score.noise_multiplier; or remove tuning",
             "tuning.score.noise_multiplier",
         )
     elif score.metric != "accuracy":
         yield Finding(
             "P184",
-            f"one record can change {score.metric} by any amount, so no noise covers it",
-            "set tuning.score.metric to accuracy",
+            f"noise is proved to cover a number of right answers, and no {score.metric}",
+            f"{_declare_public(recipe)}, and remove tuning.score.noise_multiplier; "
+            "or set tuning.score.metric to accuracy",
             "tuning.score.metric",
         )
 

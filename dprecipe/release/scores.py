@@ -5,9 +5,9 @@ What was not measured is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -124,6 +124,13 @@ SHARES = frozenset({"accuracy", "balanced_accuracy"})
 """Scores that are shares of records, shown in percent."""
 ALONG_A_RUN = ("accuracy", "mean_absolute_error", "perplexity")
 """Scores that a history may have; a history has one of them."""
+SMALLER_IS_BETTER = frozenset(
+    {"loss", "mean_absolute_error", "root_mean_squared_error", "poisson_deviance", "calibration_error", "perplexity"}
+)
+UNEQUAL = 0.75
+"""The share of the commonest class from which accuracy alone says little."""
+SPELT = {"auc": "AUC", "f1": "F1", "r2": "R²"}
+"""Names of scores that are no words."""
 EVERY_ANSWER = "records with every answer right"
 """Meaning of accuracy where any of several names may apply."""
 BASELINE = "_baseline"
@@ -141,11 +148,50 @@ class Row:
 
 def read_numbers(released: Block) -> dict[str, float]:
     """Returns the scores of a block and their baselines by key, in its order; what was counted is none of them."""
+    return select_numbers(released.model_dump())
+
+
+def select_numbers(content: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the scores and baselines among `content`, in its order; what was counted is none of them."""
     return {
         key: value
-        for key, value in released.model_dump().items()
+        for key, value in content.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and key not in COUNTS
     }
+
+
+def list_leading(numbers: Mapping[str, float]) -> list[str]:
+    """Returns the scores that say most: the first; but where classes are unequal, those that a constant answer does not
+    reach, and accuracy after them."""
+    first = next((key for key in numbers if not key.endswith(BASELINE)), None)
+    if first != "accuracy" or numbers.get("accuracy" + BASELINE, 0.0) < UNEQUAL:
+        return [] if first is None else [first]
+    fair = ("balanced_accuracy", "auc") if "balanced_accuracy" in numbers else ("auc", "average_precision")
+    return [*(key for key in fair if key in numbers), "accuracy"]
+
+
+def spell_score(key: str) -> str:
+    """Returns the name of a score in words."""
+    return SPELT.get(key, key.replace("_", " "))
+
+
+def describe_scores(numbers: Mapping[str, float], keys: Sequence[str]) -> str:
+    """Returns scores in words, each beside the score that takes no model."""
+    shown, what = [], " without a model"
+    for key in keys:
+        against = ""
+        if key + BASELINE in numbers:
+            against, what = f" ({format_score(key, numbers[key + BASELINE])}{what})", ""
+        shown.append(f"{spell_score(key)} {format_score(key, numbers[key])}{against}")
+    return ", ".join(shown)
+
+
+def make_tile(key: str, numbers: Mapping[str, float], where: str, name: str = "") -> tuple[str, str]:
+    """Returns a score as a tile, its baseline first. `where`: the records that were scored; `name`: of the score, where
+    it has another."""
+    name, baseline = name or spell_score(key), numbers.get(key + BASELINE)
+    against = " " if baseline is None else f": {format_score(key, baseline)} without a model; "
+    return format_score(key, numbers[key]), f"{name}{against}on {where}"
 
 
 def list_rows(released: Block, loss: str = "loss") -> list[Row]:
@@ -183,10 +229,10 @@ def list_names(released: Block) -> list[tuple[str, ...]]:
 
 
 def list_headline(released: Block, records: int) -> Sequence[tuple[str, str]]:
-    """Returns the first score as a tile, its baseline first."""
-    first = list_rows(released)[0]
-    against = f"{first.baseline} without a model; " if first.baseline else ""
-    return ((first.value, f"{first.name}{': ' if against else ' '}{against}on {records:,} records declared public"),)
+    """Returns the scores that say most as tiles."""
+    numbers, where = read_numbers(released), f"{records:,} records declared public"
+    own = {"accuracy": EVERY_ANSWER} if isinstance(released, SeveralScore) else {}
+    return tuple(make_tile(key, numbers, where, own.get(key, "")) for key in list_leading(numbers))
 
 
 def render_scores(released: AnyScore, loss: str) -> str:

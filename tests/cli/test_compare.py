@@ -69,6 +69,7 @@ def test_methods_are_compared_over_their_seeds(runs: list[Path], tmp_path: Path)
     assert "85.00% ± " in result.stdout
     assert "paired over 2 seeds, p = " in result.stdout
     assert "costs more than its own ε" in result.stdout
+    assert "without a model" not in result.stdout  # these releases state none
     drawn = (tmp_path / "plot.svg").read_text(encoding="utf-8")
     assert "lr-0.25" in drawn
     assert ElementTree.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"
@@ -77,6 +78,18 @@ def test_methods_are_compared_over_their_seeds(runs: list[Path], tmp_path: Path)
     (standing,) = content["standings"]
     assert standing["metric"] == "loss"
     assert [len(method["runs"]) for method in standing["methods"]] == [2, 2]
+
+
+def test_unequal_classes_are_compared_by_what_a_constant_does_not_reach(tmp_path: Path, release_of: Any) -> None:
+    full = {"accuracy_baseline": 0.9356, "balanced_accuracy": 0.512, "balanced_accuracy_baseline": 0.5, "auc": 0.607}
+    release_of(RECIPE, tmp_path, score=PublicScore(0.9368, 0.4, 360, full=full))
+    said = call(tmp_path).stdout
+    assert "balanced accuracy" in said
+    assert "51.20%             50.00%" in said
+    assert "93.68%" not in said
+    by_accuracy = call(tmp_path, "--metric", "accuracy", "--format", "json").stdout
+    (method,) = json.loads(by_accuracy)["standings"][0]["methods"]
+    assert (method["score"]["mean"], method["baseline"]) == (0.9368, 0.9356)
 
 
 def test_another_claim_is_another_table_and_no_plot(runs: list[Path], recipe: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from dprecipe.cli.main import app
 from tests.docs.test_first_days import FENCE, ROOT, read_section
 
 VISITS = Path("examples/visits/visits.csv")
-VARYING = re.compile(r"accuracy [\d.]+%|in \d+ s\b")
+VARYING = re.compile(r"accuracy [\d.]+%|in \d+ s\b|(?<=more in )\S+(?=/private)")
 
 
 def load_maker() -> ModuleType:

@@ -93,11 +93,14 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p183-no-scale": ("tuning.over.0.scale=log", "tuning.over.0.scale=linear"),
     "p183-reversed": ("tuning.over.0.range=[0.1, 4]",),
     "p183-scale-of-values": ("tuning.over.0.scale=null",),
-    "p184-metric": ("tuning.score.metric=accuracy", "tuning.score.metric=loss"),
+    "p184-metric": tuple(
+        f"tuning.score.metric={metric}"
+        for metric in ("accuracy", "balanced_accuracy", "auc", "average_precision", "loss")
+    ),
     "p184-paid-loss": ("tuning.score.metric=accuracy",),
     "p184-number": ("tuning=null",),
     "p184-paid-number": ("tuning=null",),
-    "p184-paid-units": ("data.unit=record",),
+    "p184-paid-units": ("tuning=null",),
     "p184-paid-public": ("tuning.score.noise_multiplier=null",),
     "p184-private": ("data.test.access=public", "tuning.score.noise_multiplier=12"),
     "p185-tpe": ("tuning.search=random",),

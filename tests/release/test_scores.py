@@ -21,15 +21,39 @@ class WithBaseline(Block):
 
 
 def test_a_score_stands_beside_its_baseline() -> None:
-    released = WithBaseline(accuracy=0.852, accuracy_baseline=0.764, average_precision=0.71234567, records=10)
+    released = WithBaseline(accuracy=0.852, accuracy_baseline=0.734, average_precision=0.71234567, records=10)
     assert scores.list_rows(released) == [
-        scores.Row("accuracy", "76.40%", "85.20%"),
+        scores.Row("accuracy", "73.40%", "85.20%"),
         scores.Row("average precision", "", "0.7123"),
     ]
     assert scores.list_headline(released, 10) == (
-        ("85.20%", "accuracy: 76.40% without a model; on 10 records declared public"),
+        ("85.20%", "accuracy: 73.40% without a model; on 10 records declared public"),
     )
-    assert scores.read_baseline(released, "accuracy") == 0.764
+    assert scores.read_baseline(released, "accuracy") == 0.734
+
+
+def test_accuracy_does_not_lead_where_classes_are_unequal() -> None:
+    found = {"accuracy": 0.9368, "accuracy_baseline": 0.9356, "balanced_accuracy": 0.512, "auc": 0.607}
+    found |= {"balanced_accuracy_baseline": 0.5, "auc_baseline": 0.5}
+    unequal = ClassifierScore(**found, loss=0.25, records=1000)
+    assert scores.list_headline(unequal, 1000) == (
+        ("51.20%", "balanced accuracy: 50.00% without a model; on 1,000 records declared public"),
+        ("0.607", "AUC: 0.5 without a model; on 1,000 records declared public"),
+        ("93.68%", "accuracy: 93.56% without a model; on 1,000 records declared public"),
+    )
+    numbers = scores.read_numbers(unequal)
+    assert scores.describe_scores(numbers, scores.list_leading(numbers)) == (
+        "balanced accuracy 51.20% (50.00% without a model), AUC 0.607 (0.5), accuracy 93.68% (93.56%)"
+    )
+    assert scores.list_leading({**numbers, "accuracy_baseline": 0.74}) == ["accuracy"]
+    one_class = {"accuracy": 1.0, "accuracy_baseline": 1.0, "balanced_accuracy": 1.0}
+    assert scores.list_leading(one_class) == ["balanced_accuracy", "accuracy"]
+    names = {"accuracy": 0.8, "accuracy_baseline": 0.8, "f1_macro": 0.1, "auc": 0.7, "average_precision": 0.2}
+    assert scores.list_leading(names) == ["auc", "average_precision", "accuracy"]
+    assert scores.list_leading({"mean_absolute_error": 3.0, "mean_absolute_error_baseline": 4.0}) == [
+        "mean_absolute_error"
+    ]
+    assert scores.list_leading({}) == []
 
 
 def test_a_score_without_a_baseline() -> None:

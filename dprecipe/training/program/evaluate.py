@@ -20,6 +20,7 @@ from dprecipe import durable
 from dprecipe.data.raw import Labels
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget
 from dprecipe.models.outputs import call_with, find_right, interpret_outputs, label_units, unpack_labels
+from dprecipe.release.scores import describe_scores, list_leading, select_numbers
 from dprecipe.timeline import phase
 from dprecipe.training.engine.backward import channels_last
 from dprecipe.training.engine.full_precision import in_full_precision
@@ -59,8 +60,19 @@ class Score:
         return {name: value for name, value in figures.items() if value is not None}
 
     @property
+    def all(self) -> dict[str, Any]:
+        """Returns the full set of scores, and the loss."""
+        return {**self.full, "loss": self.loss}
+
+    def describe(self) -> str:
+        """Returns the scores that say most in words, each beside the score that takes no model, where it was
+        measured."""
+        numbers = {**self.metrics, **select_numbers(self.full), **self.metrics}
+        return describe_scores(numbers, list_leading(numbers))
+
+    @property
     def summary(self) -> str:
-        """Returns the figure that says most, in words."""
+        """Returns the first figure in words, for a line along the run."""
         name, value = next(iter(self.metrics.items()))
         return f"accuracy {value:.2%}" if name == "accuracy" else f"{name.replace('_', ' ')} {value:.4g}"
 
@@ -71,6 +83,8 @@ MAX_NATS = 700.0
 """The largest loss of a token, in nats: beyond it the perplexity exceeds double precision."""
 METRICS = "metrics.json"
 """The file in `private/` with the full set of scores of a finished model."""
+TRAINING_SAMPLE = "training_sample"
+"""The key of the scores on training records in it."""
 
 
 class Scored(Protocol):
@@ -218,7 +232,13 @@ def _sum_errors(predicted: Tensor, labels: Tensor, target: NumberTarget | CountT
     return deviances.sum()
 
 
-def keep_metrics(score: Score, path: Path) -> None:
-    """Writes the full set of scores to a file in `private/`. One that can't be written does not stop the run."""
+def keep_metrics(score: Score | None, path: Path, training: Score | None = None) -> None:
+    """Writes the full set of scores to a file in `private/`: on held-out records, and on a sample of `training`
+    records. One that can't be written does not stop the run."""
+    if score is None and training is None:
+        return
+    content = {} if score is None else score.all
+    if training is not None:
+        content |= {TRAINING_SAMPLE: {"records": training.records, **training.all}}
     with suppress(OSError):
-        durable.replace_file(path, render_metrics(score.full, score.records))
+        durable.replace_file(path, render_metrics(content, 0 if score is None else score.records))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 PRIVATE, PUBLIC = "dprecipe.private-metrics/v1", "dprecipe.public-metrics/v1"
 """The schemas of the file in `private/`, and of the one beside weights without privacy."""
 BINS = 10
-"""The number of parts of [0, 1] for the calibration error."""
+"""The number of parts of [0, 1] for the calibration and its error."""
 THRESHOLD = 0.5
 """The probability above which a name is said to apply."""
 MAX_CONFUSION = 100
@@ -85,7 +85,12 @@ def _of_classes(probabilities: Floats, labels: NDArray[np.int64]) -> dict[str, A
         precisions = [metrics.average_precision_score(labels == each, probabilities[:, each]) for each in ranked]
         add("auc", np.mean(areas), 0.5)
         add("average_precision", np.mean(precisions), np.mean(shares[ranked]))
+    result["loss" + BASELINE] = _find_entropy(shares)
     result["calibration_error"] = find_calibration_error(probabilities.max(1), chosen == labels)
+    if classes == 2:
+        result["calibration"] = list_calibration(probabilities[:, 1], labels == 1)
+    else:
+        result["calibration"] = list_calibration(probabilities.max(1), chosen == labels)
     if classes <= MAX_CONFUSION:
         result["confusion"] = metrics.confusion_matrix(labels, chosen, labels=np.arange(classes)).tolist()
     return result
@@ -126,6 +131,10 @@ def _of_names(probabilities: Floats, answers: NDArray[np.bool_], names: tuple[st
         result |= {"auc": float(np.mean([found["auc"] for found in both])), "auc" + BASELINE: 0.5}
         result["average_precision"] = float(np.mean([found["average_precision"] for found in both]))
         result["average_precision" + BASELINE] = float(np.mean([found["share"] for found in both]))
+    result["loss" + BASELINE] = float(
+        np.mean([_find_entropy([found["share"], 1 - found["share"]]) for found in by_name])
+    )
+    result["calibration"] = list_calibration(probabilities.ravel(), answers.ravel())
     return {**result, "by_name": tuple(by_name)}
 
 
@@ -138,6 +147,31 @@ def find_calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> floa
     bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
     gaps = np.bincount(bins, confidence - right, BINS)
     return float(np.abs(gaps).sum() / len(right))
+
+
+def list_calibration(said: Floats, true: NDArray[np.bool_]) -> list[dict[str, float]]:
+    """Returns, for each of `BINS` equal parts of [0, 1] that has some of the probabilities `said` (N,): their number,
+    their mean, and the share of them that came `true` (N,).
+
+    They are those of the second of two classes; of several classes, of the one that is predicted; of names, of each.
+    """
+    bins = np.minimum((said * BINS).astype(np.int64), BINS - 1)
+    counts, sums, hits = (np.bincount(bins, weights, BINS) for weights in (None, said, true))
+    return [
+        {
+            "from": part / BINS,
+            "to": (part + 1) / BINS,
+            "count": int(counts[part]),
+            "said": min(float(sums[part] / counts[part]), 1.0),
+            "true": float(hits[part] / counts[part]),
+        }
+        for part in np.flatnonzero(counts).tolist()
+    ]
+
+
+def _find_entropy(shares: Sequence[float] | Floats) -> float:
+    """Returns the cross entropy of an answer with the probabilities `shares`, which the records have themselves."""
+    return float(-sum(share * math.log(share) for share in shares if share > 0)) + 0.0
 
 
 def _of_numbers(predicted: Floats, labels: Floats, *, counts: bool) -> dict[str, Any]:
@@ -153,6 +187,10 @@ def _of_numbers(predicted: Floats, labels: Floats, *, counts: bool) -> dict[str,
     }
     if labels.min() < labels.max():
         result |= {"r2": metrics.r2_score(labels, predicted), "r2" + BASELINE: 0.0}
+    if not counts:
+        result["loss" + BASELINE] = metrics.mean_squared_error(labels, mean)
+    elif labels.max() > 0:
+        result["loss" + BASELINE] = metrics.mean_poisson_deviance(labels, mean)
     if counts and (predicted > 0).all() and labels.max() > 0:
         result["poisson_deviance"] = metrics.mean_poisson_deviance(labels, predicted)
         result["poisson_deviance" + BASELINE] = metrics.mean_poisson_deviance(labels, mean)

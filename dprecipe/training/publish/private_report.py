@@ -1,6 +1,7 @@
 """`private/report.html`: a run for its owner's eyes. Nothing in it is covered by the claim, and no release has it.
 
-It has the scores along the run, on training records and on held-out ones that may be private; of a tuned run all runs;
+It has the scores, of the model and along the run, on training records and on held-out ones that may be private; of a
+tuned run all runs;
 what the records were found to be; and where the time went. An attempt that was stopped, or failed, has one too.
 """
 
@@ -12,11 +13,14 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from dprecipe import durable
 from dprecipe.contract.drawing import CAP, MARK, Axes
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
+from dprecipe.data.facts import describe_data
 from dprecipe.page import (
     escape_html,
     escape_lines,
@@ -30,6 +34,8 @@ from dprecipe.release.figures import render_svg
 from dprecipe.release.scores import SHARES, format_score
 from dprecipe.screen import write_note
 from dprecipe.timeline import phase
+from dprecipe.training.program.evaluate import METRICS
+from dprecipe.training.publish.private_scores import read_baseline, read_scores, render_measured
 from dprecipe.training.run.folder import TRAINING, WHEN, RunFolder
 
 NAME, TRIALS = "report.html", "trials.csv"
@@ -53,7 +59,8 @@ def write_private_report(folder: RunFolder, plan: Plan, is_test_public: bool, en
         points, _ = folder.history()
         checks = _read_text(folder.private / "data-check.txt")
         trials = _read_table(folder.private / TRIALS)
-        page = render_private_report(plan, points, checks, _read_phases(folder), is_test_public, trials, end)
+        scores = read_scores(folder.private / METRICS)
+        page = render_private_report(plan, points, checks, _read_phases(folder), is_test_public, trials, end, scores)
         durable.replace_file(path, page.encode())
     except Exception as error:  # a finished run has its release, whatever a plotting library does
         write_note(f"{path}: can't be written ({type(error).__name__}); the run goes on without it")
@@ -67,27 +74,34 @@ def render_private_report(
     is_test_public: bool,
     trials: Sequence[Sequence[str]] = (),
     end: str = "",
+    scores: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
     """Renders the page. `points`: scores by step, as `metrics.csv` has them; `checks`: what the records were found to
     be; `phases`: names and seconds; `trials`: the header and the rows of `trials.csv`; `end`: how it ended without a
-    release."""
+    release; `scores`: of the finished model, as `metrics.json` has them."""
     nouns = mechanism_of(plan.mechanism).certificate.progress[1]
     held_out = "public records" if is_test_public else "private held-out records"
     names = list_names(points)
     figures = render_figures(
         (
-            render_svg(name.replace("_", ""), partial(draw_curves, points=points, name=name, what=nouns)),
+            render_svg(
+                name.replace("_", ""),
+                partial(draw_curves, points=points, name=name, what=nouns, baseline=read_baseline(scores, name)),
+            ),
             f"Curves of {_say(name)} over {nouns}; the points are in private/metrics.csv.",
-            _caption(name, points, held_out),
+            _caption(name, points, held_out)
+            + ("" if read_baseline(scores, name) is None else f" The dashed line is {held_out} without a model."),
         )
         for name in (names if len(points) > 1 else [])
     )
+    measured = render_measured(scores, held_out, describe_data(plan.data).target)
+    last = _list_tiles(points, names, held_out) if points else []
     sections = [
         '<section class="private"><h2>Private: not for release</h2>'
         f'<p class="plain">{escape_html(BANNER)}</p></section>',
         render_section("No release", f'<p class="plain">{escape_html(end)}</p>') if end else "",
         render_section("All runs of this tuned run", render_table(tuple(trials[0]), trials[1:])) if trials else "",
-        render_section("The last scores", render_tiles(_list_tiles(points, names, held_out))) if points else "",
+        *(measured or [render_section("The last scores", render_tiles(last)) if last else ""]),
         render_section("Along the run", figures) if figures else "",
         render_section("What the records were found to be", f"<pre>{escape_lines(checks)}</pre>") if checks else "",
         _phases(phases),
@@ -102,8 +116,11 @@ def list_names(points: Points) -> list[str]:
     return list(names)
 
 
-def draw_curves(axes: Axes, points: Points, name: str, what: str) -> None:
-    """Draws a score on held-out records, and the same on training records beside it."""
+def draw_curves(axes: Axes, points: Points, name: str, what: str, baseline: float | None = None) -> None:
+    """Draws a score on held-out records, and the same on training records beside it. `baseline`: of a constant answer
+    on held-out records, a dashed line."""
+    if baseline is not None:
+        axes.draw_level(baseline)
     for key, label, colour in ((name, "held-out", MARK), (TRAINING + name, "training", CAP)):
         known = [(point["step"], point[key]) for point in points if math.isfinite(point.get(key, math.nan))]
         if known:

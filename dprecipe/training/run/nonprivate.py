@@ -121,7 +121,7 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None, resume: bool = 
         files[TOKENIZER] = tokens.content
         files |= render_library_files(parse_description(files["model.json"]), tokens.content, tensors)
     if score is not None:
-        files[METRICS] = render_metrics(score.full, score.records, PUBLIC)
+        files[METRICS] = render_metrics(score.all, score.records, PUBLIC)
     public = select_public(score, plan.data)
     stated = None if public is None else state_score(public, facts.target)
     digest = write_folder(target, plan, tensors, record, files, stated)

@@ -18,6 +18,7 @@ from dprecipe.data.facts import Role
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
 from dprecipe.faults import InternalFault, UsageFault
+from dprecipe.release.scores import list_leading, make_tile, select_numbers
 from dprecipe.training.processes.cluster import Cluster
 from dprecipe.training.program.gather import Gathered, gather_records
 from dprecipe.training.run.folder import RunFolder
@@ -86,13 +87,12 @@ def show_run(plan: Plan, folder: Path, release: Path, epsilon: float, remarks: S
 
 
 def _read_released_score(release: Path) -> list[tuple[str, str]]:
-    """Reads the score in the release, as a tile; returns no tile if there is none."""
+    """Reads the scores in the release that say most, as tiles; returns no tile if there is none."""
     try:
         content = json.loads((release / "metrics.json").read_bytes())["public_evaluation"]
-        name, value = next((name, value) for name, value in content.items() if name != "records")
-        shown = f"{value:.2%}" if name == "accuracy" else f"{value:.4g}"
-        return [(shown, f"{name.replace('_', ' ')} on {content['records']:,} records declared public")]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):
+        numbers, where = select_numbers(content), f"{content['records']:,} records declared public"
+        return [make_tile(key, numbers, where) for key in list_leading(numbers)]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
 
 

@@ -203,8 +203,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 if reason == "interrupted":
                     raise attempt.interrupted(f"{module.steps_done} of {plan.length.steps} steps")
                 score = watch.score(module, final=True)
-                if score is not None:
-                    keep_metrics(score, folder.private / METRICS)
+                keep_metrics(score, folder.private / METRICS, watch.training_score)
                 watch.log_covered(module)
         report_moved(module)
         finished = Finished(

@@ -104,6 +104,8 @@ class Watch(lightning.Callback):
         self._schedule = SaveSchedule(plan.length.steps, 0, plan.runtime.checkpoint_seconds)
         self._saved_events = -1
         self._score: Score | None = None
+        self.training_score: Score | None = None
+        """The latest score of the sample of training records: for `private/` alone."""
         self._scored_steps = -1
         self._progress: Progress | None = None
 
@@ -156,15 +158,19 @@ class Watch(lightning.Callback):
         if self._scored_steps == module.steps_done:
             if final and self._held_out is not None and not (self._score is not None and self._score.full):
                 self._score = self._measure(self._held_out, module, module.released_state(), full=True)
+            known = self.training_score
+            if final and self._training is not None and not (known is not None and known.full):
+                self.training_score = self._measure(self._training, module, module.released_state(), full=True)
             return self._score
         self._scored_steps = module.steps_done
         state, figures = module.released_state(), dict[str, float]()
+        full = final or not module.steps_left
         if self._held_out is not None:
-            self._score = self._measure(self._held_out, module, state, full=final or not module.steps_left)
+            self._score = self._measure(self._held_out, module, state, full=full)
             figures |= {} if self._score is None else self._score.metrics
         figures |= module.figures()
         if self._training is not None:
-            score = self._measure(self._training, module, state)
+            self.training_score = score = self._measure(self._training, module, state, full=full)
             figures |= {} if score is None else {f"{TRAINING}{name}": value for name, value in score.metrics.items()}
         if figures:
             spent = self._curve.at(count_events(module.gate.spent))
@@ -187,7 +193,7 @@ class Watch(lightning.Callback):
         if records is self._held_out:
             self._held_out = None
         else:
-            self._training = None
+            self._training = self.training_score = None
         return None
 
     def log_covered(self, module: Any) -> None:

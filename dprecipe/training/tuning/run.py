@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +34,7 @@ from dprecipe.release.folder import load_signing_key
 from dprecipe.release.stages import digest_constants
 from dprecipe.screen import is_watched, write_note
 from dprecipe.training.processes.cluster import LOCAL, check_address
+from dprecipe.training.program.evaluate import METRICS
 from dprecipe.training.program.file_digests import holding_still
 from dprecipe.training.program.gather import Gathered, gather_records
 from dprecipe.training.publish.private_report import write_private_report
@@ -150,11 +151,19 @@ def tune(
     winner = choose_winner(plan, pool.trials, drawn)
     report_progress("computing the certificate, and verifying the release from its folder alone")
     chosen, epsilon = publish_winner(plan, folder, winner, commitment, start.moment, stages)
+    _keep_scores(folder, pool.trials.folder(winner.number))
     remove_losers(plan, folder, pool.trials, recipient)
     folder.write_timing()
     if plan.release.report:
         write_private_report(folder, plan, plan.publishes_scores)
     return TunedRun(folder.path, folder.release, chosen, epsilon, winner.facts.score)
+
+
+def _keep_scores(folder: RunFolder, winner: RunFolder) -> None:
+    """Keeps all scores of the run that is released, in `private/`. A file that isn't there, or can't be written, does
+    not stop the run."""
+    with suppress(OSError):
+        durable.replace_file(folder.private / METRICS, durable.read_bytes(winner.private / METRICS))
 
 
 def _prepare_models(plan: Plan, tuning: Tuning, root: Path, gathered: Gathered) -> None:

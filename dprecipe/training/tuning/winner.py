@@ -18,6 +18,7 @@ from dprecipe.planning.trials import planner_of
 from dprecipe.privacy.ledger import lock_ledger
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import PublicScore, RunFacts
+from dprecipe.release.scores import SMALLER_IS_BETTER
 from dprecipe.release.untrusted import ContentError
 from dprecipe.training.publish.publish import release_run, state_times
 from dprecipe.training.run.folder import RunFolder
@@ -51,7 +52,7 @@ def choose_winner(plan: Plan, trials: Trials, drawn: DrawnRuns) -> Winner:
         raise InternalFault("a model was to be chosen, and no run has one")
     facts = {number: read_result(locate_result(trials.folder(number))) for number in numbers}
     scores = [_read_score(plan, trials, number) for number in numbers]
-    best = numbers[choose(scores, [drawn.ties[number] for number in numbers], largest=metric == "accuracy")]
+    best = numbers[choose(scores, [drawn.ties[number] for number in numbers], largest=metric not in SMALLER_IS_BETTER)]
     return Winner(best, drawn.points[best], locate_result(trials.folder(best)), facts[best])
 
 
@@ -66,15 +67,17 @@ def describe_losses(folder: RunFolder) -> str:
 
 
 def score_of(score: PublicScore | None, metric: str) -> float | None:
-    """Returns the figure by which runs are compared; None of a run that diverged."""
+    """Returns the figure by which runs are compared; None of a run that diverged, or of records that have no such
+    figure: no AUC of a single class."""
     if score is None:
         return None
     figures: Mapping[str, float | None] = {
+        **score.full,
         "accuracy": score.accuracy,
         "loss": score.loss,
         "mean_absolute_error": score.mean_absolute_error,
     }
-    return figures[metric]
+    return figures.get(metric)
 
 
 def _read_score(plan: Plan, trials: Trials, number: int) -> float | None:

@@ -44,7 +44,7 @@ def test_a_classifier(batch: int) -> None:
     assert score.loss == pytest.approx(-np.log(chances).mean(), rel=1e-5)
     assert (score.records, score.mean_absolute_error) == (23, None)
     assert score.metrics == {"accuracy": score.accuracy, "loss": score.loss}
-    assert score.summary == f"accuracy {score.accuracy:.2%}"
+    assert score.summary == score.describe() == f"accuracy {score.accuracy:.2%}"
 
 
 @pytest.mark.parametrize("batch", [4, 23])

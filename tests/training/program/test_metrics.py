@@ -17,7 +17,13 @@ from dprecipe.planning.make import plan as plan_of
 from dprecipe.recipe.read import read_text
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.scores import SeveralScore
-from dprecipe.training.program.metrics import PRIVATE, find_calibration_error, measure, render_metrics
+from dprecipe.training.program.metrics import (
+    PRIVATE,
+    find_calibration_error,
+    list_calibration,
+    measure,
+    render_metrics,
+)
 
 GENERATOR = np.random.default_rng(0)
 
@@ -57,6 +63,36 @@ def test_several_classes_are_each_against_all_others() -> None:
 def test_the_calibration_error_by_hand() -> None:
     confidence, right = np.array([0.95, 0.95, 0.62, 0.68, 1.0]), np.array([True, False, True, True, True])
     assert find_calibration_error(confidence, right) == pytest.approx((abs(2.9 - 2) + abs(1.3 - 2)) / 5)
+
+
+def test_the_calibration_by_hand() -> None:
+    said, true = np.array([0.0, 0.62, 0.68, 1.0]), np.array([False, False, True, True])
+    assert list_calibration(said, true) == [
+        {"from": 0.0, "to": 0.1, "count": 1, "said": 0.0, "true": 0.0},
+        {"from": 0.6, "to": 0.7, "count": 2, "said": pytest.approx(0.65), "true": 0.5},
+        {"from": 0.9, "to": 1.0, "count": 1, "said": 1.0, "true": 1.0},
+    ]
+    chances, labels = draw(2)
+    assert measure(chances, labels, ClassTarget(2))["calibration"] == list_calibration(chances[:, 1], labels == 1)
+    chances, labels = draw(3)
+    top = list_calibration(chances.max(1), chances.argmax(1) == labels)
+    assert measure(chances, labels, ClassTarget(3))["calibration"] == top
+
+
+def test_the_loss_of_a_constant() -> None:
+    """It says the shares of the classes, or the mean: the loss that scores have, of the best constant."""
+    chances, labels = draw(3)
+    shares = np.bincount(labels.astype(int)) / 200
+    found = measure(chances, labels, ClassTarget(3))["loss_baseline"]
+    assert found == pytest.approx(metrics.log_loss(labels, np.tile(shares, (200, 1))))
+    assert measure(chances, np.zeros(200), ClassTarget(3))["loss_baseline"] == 0
+    answers = np.array([[1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+    names = measure(np.full((4, 2), 0.5), answers, SeveralTarget(("a", "b")))
+    assert names["loss_baseline"] == pytest.approx(metrics.log_loss(answers[:, 0], np.full(4, 0.75)) / 2)
+    numbers = GENERATOR.poisson(3, 50).astype(float)
+    assert measure(numbers[:, None], numbers, NumberTarget(0, 9))["loss_baseline"] == pytest.approx(numbers.var())
+    counted = measure(numbers[:, None] + 1, numbers, CountTarget(9))
+    assert counted["loss_baseline"] == counted["poisson_deviance_baseline"]
 
 
 def test_numbers_and_counts() -> None:
@@ -113,7 +149,9 @@ def test_names_that_may_apply() -> None:
     nobody = measure(chances, np.zeros((300, 4)), SeveralTarget(("a", "b", "c", "d")))
     assert (nobody["accuracy_baseline"], nobody["f1_micro_baseline"]) == (1.0, 0.0)
     assert "auc" not in nobody
-    SeveralScore.model_validate({**found, "loss": 0.5, "records": 300})
+    stated = {key: value for key, value in found.items() if key not in ("loss_baseline", "calibration")}
+    SeveralScore.model_validate({**stated, "loss": 0.5, "records": 300})
+    assert found["calibration"] == list_calibration(chances.ravel(), answers.ravel())
 
 
 RECIPE = """\

@@ -41,8 +41,8 @@ def test_the_private_report_has_what_no_release_may_have(
     assert oct((out / "private" / "report.html").stat().st_mode)[-3:] == "600"
     assert "<title>PRIVATE: small" in page
     assert private_report.BANNER in page
-    assert "accuracy on private held-out records" in page
-    assert "accuracy on a sample of training records" in page
+    assert "without a model; on private held-out records" in page
+    assert "without a model; on a sample of training records" in page
     log = (out / "private" / "metrics.csv").read_text("utf-8").splitlines()
     assert log[0] == "step,epsilon,accuracy,loss,training_accuracy,training_loss"
     figures = [figure for figure in log[-1].split(",")[2:] if len(figure) > 7]  # shorter ones occur by chance

@@ -252,10 +252,12 @@ def test_t18_scores_on_private_records_never_leave_private(
     assert run_by_command(tmp_path / "small.yaml", ["data.test.access=private_internal"], tmp_path / "again") == 0
     said = capsys.readouterr()
     assert "accuracy" not in said.out + said.err
-    assert f"scores on private records are in {tmp_path / 'again' / 'private' / 'metrics.csv'}" in said.out
+    assert f"scores on private records are in {tmp_path / 'again' / 'private' / 'metrics.json'}" in said.out
     assert run_by_command(tmp_path / "small.yaml", [], tmp_path / "public") == 0
     said = capsys.readouterr()
     assert "accuracy" in said.out
+    assert "% without a model) on " in said.out
+    assert f"(more in {tmp_path / 'public' / 'private' / 'metrics.json'})" in said.out
     assert "accuracy" in said.err
     # Rounded, as a number of its own, or in full: the first digits of some other number may be the same.
     loss, accuracy = done.score.loss, done.score.accuracy

@@ -26,6 +26,7 @@ from dprecipe.release.verify import verify
 from dprecipe.training.tuning import pool
 from dprecipe.training.tuning.draws import DRAWS, load
 from dprecipe.training.tuning.run import TunedRun, tune
+from dprecipe.training.tuning.winner import score_of
 
 Tuned = Callable[..., Plan]
 FIXED = ("tuning.runs={kind: fixed, count: 3}", "training.steps=60")
@@ -83,10 +84,11 @@ def test_python_tunes_as_the_command_does_and_a_poisson_number_of_runs_ends_in_a
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("metric", ["accuracy", "auc", "balanced_accuracy"])
 def test_the_best_of_the_runs_is_released_and_no_other(
-    tuned: Tuned, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    metric: str, tuned: Tuned, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    plan = tuned(*FIXED)
+    plan = tuned(*FIXED, f"tuning.score.metric={metric}")
     done = tune(plan, tmp_path / "run")
     verified = verify(done.release)
     assert verified.claim.epsilon == done.epsilon <= 3
@@ -94,9 +96,12 @@ def test_the_best_of_the_runs_is_released_and_no_other(
     rows = (done.folder / "private" / "trials.csv").read_text("utf-8").splitlines()[1:]
     best = max(rows, key=lambda row: float(row.rpartition(",")[2]))
     assert done.plan.tuning is not None
+    kept = json.loads((done.folder / "private" / "metrics.json").read_text("utf-8"))
+    assert kept["accuracy"] == pytest.approx(score_of(done.score, "accuracy"))
+    assert kept["training_sample"]["records"] > 0
     assert best.startswith(",".join(str(value) for value in (done.plan.tuning.chosen or {}).values()))
     assert done.score is not None
-    assert float(best.rpartition(",")[2]) == pytest.approx(done.score.accuracy, abs=1e-5)
+    assert float(best.rpartition(",")[2]) == pytest.approx(score_of(done.score, metric), abs=1e-5)
     assert not (done.folder / "private" / "trials").exists()
     ledger = read(done.folder / "private" / "ledger.jsonl")
     assert ledger.charges == plan.events
