@@ -37,6 +37,7 @@ PRIVATE = (
     "  # Fill in each FILL_IN from what is known of the subject: ranges, categories and numbers of records are",
     "  # declared, and never measured on the private records.",
 )
+GAPS = "      # An empty field or NA is an error, unless its column says what it counts as: missing: VALUE."
 SIZE = "                # number of training {what}; declared, and treated as public"
 
 
@@ -110,6 +111,7 @@ def _draft_table(table: Table, asked: Asked) -> tuple[str, Task]:
             f"    path: {dump_inline(asked.path)}{sample}",
             *delimiter,
             "    columns:",
+            *([] if asked.public else [GAPS]),
             *lines,
             f"    label: {dump_inline({'column': label, **declared})}" + ("" if asked.public else LABEL_KINDS),
             *([f"  test: {{split: {{by: unit, share: {HELD_OUT}}}}}"] if unit is not None else []),
@@ -152,13 +154,9 @@ def _write_column(made: Drafted, public: bool) -> str:
         remark = f"    # {made.remark}" if made.remark else ""
         return dump_inline({"kind": kind, **made.declared}) + remark
     blanks = {"numeric": ("min", "max"), "integer": ("min", "max"), "date": ("min", "max"), "category": ("values",)}
-    declared = dict.fromkeys(blanks.get(kind, ()), BLANK)
-    incomplete = kind in ("numeric", "integer", "date", "boolean")
     # How dates are written, single records would decide: one of them has a day after the 12th.
-    form = "format: how dates are written, unless in ISO 8601; " if "format" in made.declared else ""
-    return dump_inline({"kind": kind, **declared}) + (
-        f"    # {form}missing: what an empty field counts as" if incomplete else ""
-    )
+    form = ("format",) if "format" in made.declared else ()
+    return dump_inline({"kind": kind, **dict.fromkeys((*blanks.get(kind, ()), *form), BLANK)})
 
 
 def _write_unit(unit: str | None, names: Sequence[str], public: bool) -> str:

@@ -241,17 +241,28 @@ def _source(text: str, file: str, overrides: tuple[str, ...], chain: Chain) -> R
 
 def _validated(tree: Mapping, findings: list[Finding]) -> AnyRecipe | None:
     """Returns the recipe; or None, with the findings appended."""
+    text = json.dumps(to_plain(tree))
     try:
-        recipe = choose_root(tree).model_validate_json(json.dumps(to_plain(tree)))
+        recipe = choose_root(tree).model_validate_json(text)
     except ValidationError as error:
         from dprecipe.recipe.explain import explain_errors  # needed only by recipes that are wrong
 
         findings += drop_consequences(explain_errors(error, tree))
+        findings += _find_blanks(tree, text, findings)
         return None
     from dprecipe.recipe.screening import screen_recipe
 
     findings += screen_recipe(tree)[0]
+    findings += _find_blanks(tree, text, findings)
     return recipe
+
+
+def _find_blanks(tree: Mapping, text: str, known: Sequence[Finding]) -> list[Finding]:
+    if "FILL_IN" not in text:
+        return []
+    from dprecipe.recipe.blanks import find_blanks
+
+    return find_blanks(tree, known)
 
 
 def sort_findings(findings: Iterable[Finding], texts: AnyMapping[str, str]) -> tuple[Finding, ...]:

@@ -17,7 +17,15 @@ from dprecipe.cli.validate import check
 from tests.sweeps import sweep
 
 HEADER = ["patient", "age", "lactate", "ward", "admitted", "emergency", "note", "id", "outcome"]
-FILLED = {"min": "0", "max": "120", "values": "[a, b]", "size": "400", "max_records": "4", "classes": "2"}
+FILLED = {
+    "min": "0",
+    "max": "120",
+    "values": "[a, b]",
+    "size": "400",
+    "max_records": "4",
+    "classes": "2",
+    "format": "'%d.%m.%Y'",
+}
 
 
 def make_rows(count: int = 160) -> list[list[str]]:
@@ -186,7 +194,7 @@ def test_other_mechanisms_have_no_draft(mechanism: str, folder: Path) -> None:
         (b"a,b\r1,2\r", "lines end in a carriage return alone"),
         (b"a b c\n1 2 3\n", "separated by blanks"),
         (b"1.5,2\n3,4\n", "its first line holds numbers"),
-        (b"a,b\n1,x\n2,\n3,x\n4,y\n5,y\n", "has no label in 1 of 5 rows, the first of them row 2"),
+        (b"a,b\n4,x\n2,\n3,x\n4,y\n5,y\n", "has no label in 1 of 5 rows, the first of them row 2"),
         (b"a,b\n1,x\n2,x\n", "holds 1 different texts in 2 rows"),
         (b"a,b\n\xff,2\n", "a line is not UTF-8 (line 2)"),
         (b"PAR1 and no more", "can't be read"),
