@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from dprecipe.faults import Finding
 from dprecipe.recipe.mismatch import BLANK, find_mismatch
@@ -41,3 +42,12 @@ def find_blanks(tree: Mapping, known: Iterable[Finding] = ()) -> list[Finding]:
     ]
     spots = [find_spot(tree, path) for path, _ in blanks]
     return [find_mismatch(at) for at in spots if at.form is not None and not at.form.anything]
+
+
+def erase_blanks(value: Any) -> Any:
+    """Returns the values of a recipe with None instead of each blank."""
+    if isinstance(value, dict):
+        return {key: erase_blanks(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [erase_blanks(inner) for inner in value]
+    return None if value == BLANK else value
