@@ -21,7 +21,7 @@ HEAD = ("line", "where", "kind", "open", "write", "may also say")
 
 
 @dataclass(slots=True)
-class Row:
+class OpenBlock:
     """One block with blanks: its line, name and kind; for each kind of value the keys that are open; optional keys."""
 
     line: int
@@ -56,11 +56,11 @@ def describe_blanks(blanks: Sequence[Finding], text: str) -> list[str]:
     ]
 
 
-def _list_rows(blanks: Sequence[Finding], text: str, file: str) -> tuple[list[Row], dict[str, str]]:
+def _list_rows(blanks: Sequence[Finding], text: str, file: str) -> tuple[list[OpenBlock], dict[str, str]]:
     root, _ = parse(text, file)
     tree = root if isinstance(root, nodes.Mapping) else nodes.Mapping({}, Place(file, 1, 1))
     paths = {node.place: path for path, node in walk_scalars(tree)}
-    rows: dict[nodes.Path, Row] = {}
+    rows: dict[nodes.Path, OpenBlock] = {}
     meanings: dict[str, str] = {}
     for finding in blanks:
         line = 0 if finding.place is None else finding.place.line
@@ -92,21 +92,21 @@ def _list_names(tree: nodes.Mapping, path: nodes.Path) -> list[str]:
     return list(node.entries) if isinstance(node, nodes.Mapping) else []
 
 
-def _start_row(tree: nodes.Mapping, path: nodes.Path, line: int, meanings: dict[str, str]) -> Row:
+def _start_row(tree: nodes.Mapping, path: nodes.Path, line: int, meanings: dict[str, str]) -> OpenBlock:
     """Returns the row of a block without its blanks; adds what its optional keys mean."""
     at = find_spot(tree, path) if path else None
     name = ".".join(map(str, path))
     if at is None or not isinstance(at.node, nodes.Mapping):
-        return Row(line, name, "")
+        return OpenBlock(line, name, "")
     column = path[-2:-1] == ("columns",)
     values = {key: entry.value for key, entry in at.node.entries.items()}
     named = values.get("kind" if column else "column")
     said = str(named.value) if isinstance(named, nodes.Scalar) else ""
     if not column:
-        return Row(line or at.place.line, said or name, str(path[-1]) if said else "")
+        return OpenBlock(line or at.place.line, said or name, str(path[-1]) if said else "")
     also = _explain(at, [key for key in ALSO if key not in values], optional=True)
     meanings |= also
-    return Row(line or at.place.line, str(path[-1]), said, also=tuple(also))
+    return OpenBlock(line or at.place.line, str(path[-1]), said, also=tuple(also))
 
 
 def _explain(at: Spot, keys: Sequence[str], *, optional: bool = False) -> dict[str, str]:
@@ -123,7 +123,7 @@ def _explain(at: Spot, keys: Sequence[str], *, optional: bool = False) -> dict[s
     }
 
 
-def _list_cells(row: Row) -> Iterator[tuple[str, ...]]:
+def _list_cells(row: OpenBlock) -> Iterator[tuple[str, ...]]:
     first = (str(row.line), row.name if len(row.name) <= WIDEST else f"{row.name[: WIDEST - 1]}…", row.kind)
     for number, (expected, keys) in enumerate(row.open.items() or [("", [])]):
         shown = "such as %d.%m.%Y" if keys == ["format"] else expected
