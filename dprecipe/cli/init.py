@@ -39,14 +39,30 @@ def init(
     no_input: Annotated[
         bool, typer.Option("--no-input", help="Ask nothing: with --private, leave blanks, also in a terminal.")
     ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List recipes to begin from.")] = False,
+    like: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Begin from this recipe of --list.", show_default=False)
+    ] = None,
 ) -> None:
-    """Writes a starter recipe, or with `sample` one whose data block is drafted from that file; never overwrites.
+    """Writes a starter recipe, or with `sample` one whose data block is drafted from that file, or with `like` a recipe
+    of the gallery, which `listed` prints; never overwrites.
 
     Raises:
         UsageFault: the mechanism or the source is unknown, the path exists or can't be written, or an option about a
             file is given without one; see `init_from`.
         DataFault, PlanRefused: see `init_from`.
     """
+    if listed or like is not None:
+        if sample is not None or (listed and like is not None):
+            raise UsageFault("--list, --like and --from are three ways to begin", "choose one")
+        from dprecipe.cli.gallery import copy_recipe, show_gallery
+
+        if like is None:
+            write_output(show_gallery())
+            return
+        _write(path, copy_recipe(like, make_name(path)))
+        write_output([f"wrote {path}; next: dprecipe validate {shlex.quote(str(path))}"])
+        return
     if sample is not None:
         init_from(path, mechanism, sample, public, private, label, unit, asks=can_ask() and not no_input)
         return
