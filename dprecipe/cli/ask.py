@@ -112,7 +112,7 @@ def _ask_label(name: str, kinds: Sequence[str], ask: Ask, answers: Declarations)
         "classes": ("number of classes, which are whole numbers from 0", _read_count),
         "range": ("smallest and largest number that is possible, with a comma between", _read_range),
         "count": ("largest count that is possible", _read_count),
-        "several": ("all names of which any may apply, with commas between", _read_words),
+        "several": ("the names that may apply together, with commas between", _read_words),
     }
     value = _ask(ask, f"{name}: {questions[kind][0]}", questions[kind][1])
     if value is not None:

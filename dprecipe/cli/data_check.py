@@ -83,7 +83,7 @@ def data_check(
 
 
 def _check_unfinished(recipe: Path, overrides: Sequence[str], root: Path | None, error: RecipeError) -> int:
-    """Checks names and kinds of a recipe of which nothing is wrong but what is left open; returns the exit code.
+    """Checks names and kinds of a recipe whose only faults are blanks; returns the exit code.
 
     Raises:
         RecipeError: something else is wrong; no data is read.
