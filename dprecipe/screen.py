@@ -51,6 +51,19 @@ def write_note(*lines: str) -> None:
     _write(sys.stdout if is_notebook() else sys.stderr, lines)
 
 
+def ask_line(question: str) -> str | None:
+    """Asks a person in a terminal; returns the answer without blanks around it, or None at the end of the input."""
+    sys.stderr.write(make_printable(question))
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    return line.strip() if line else None
+
+
+def can_ask() -> bool:
+    """Returns True if a person sits at a terminal, who sees questions and can answer them."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def is_watched() -> bool:
     """Returns True if notes go to a terminal, and to no log that others may read."""
     return sys.stderr.isatty()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from docs.site.pages import ROOT, place
+from dprecipe.cli.gallery import name_data, read_expected
 from dprecipe.faults import Fault
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import Loaded, read_any
@@ -49,12 +49,6 @@ class Entry:
         return 0 if self.data == "digits" else 1
 
 
-def name_data(train: Mapping[str, Any]) -> str:
-    """Returns the name of a recipe's data: the folder of its training file, or its source."""
-    path = train.get("path") or train.get("images") or train["source"]
-    return str(path).partition("/")[0]
-
-
 def price(loaded: Loaded) -> str:
     """Returns the ε of a recipe: its budget, or, where that is `auto`, what its plan costs, rounded up. A recipe that
     is refused has the code of the finding."""
@@ -76,12 +70,6 @@ def read_entry(path: Path, root: Path = ROOT) -> Entry:
         return Entry(source, recipe.name, recipe.description, data, "none", "no guarantee", "")
     delta = f"{loaded.recipe.budget.delta:g}".replace("e-0", "e-")
     return Entry(source, recipe.name, recipe.description, data, loaded.recipe.mechanism.kind, price(loaded), delta)
-
-
-def read_expected() -> dict[str, dict[str, str]]:
-    """Returns the accuracy of each recipe and the source that states it."""
-    with (Path(__file__).parent / "expected.toml").open("rb") as file:
-        return tomllib.load(file)
 
 
 def show_mechanism(kind: str) -> str:

@@ -39,10 +39,11 @@ from dprecipe.page import (
 )
 from dprecipe.planning import rules
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.recipe.read import Loaded, LoadedPublic, read_any
+from dprecipe.recipe.read import Loaded, LoadedPublic, read_any, read_unfinished
 from dprecipe.screen import is_output_watched, is_watched, write_note, write_output
 
 QUIET_SECONDS, NOTE_SECONDS = 2.0, 10.0
+FITS = "every source is what the recipe declares"
 MAX_SHOWN = 12
 """Values of a column that the terminal shows; the page shows more."""
 
@@ -58,13 +59,19 @@ def data_check(
         bool, typer.Option("--print-private", help="Print counts of private records although others may read them.")
     ] = False,
 ) -> int:
-    """Prints what is wrong with the declared sources, then what they hold. Exit code: 1 for findings or faults.
+    """Prints what is wrong with the declared sources, then what they hold. Exit code: 1 for findings or faults. While
+    values are left open, it compares names and kinds alone, and lists what is open.
 
     Raises:
         RecipeError: the recipe has errors; no data is read.
         UsageFault: the report can't be written there.
     """
-    loaded = read_any(recipe, overrides or ())
+    try:
+        loaded = read_any(recipe, overrides or ())
+    except RecipeError as error:
+        if report is not None:
+            raise
+        return _check_unfinished(recipe, overrides or (), data_root, error)
     errors = [finding for finding in _check_rules(loaded) if finding.is_error]
     if errors:
         raise RecipeError(loaded.located(errors), loaded.texts)
@@ -83,6 +90,34 @@ def data_check(
     if report is not None:
         write_output([f"wrote {report}: private, as the records are"])
     return int(bool(faults))
+
+
+def _check_unfinished(recipe: Path, overrides: Sequence[str], root: Path | None, error: RecipeError) -> int:
+    """Checks names and kinds of a recipe whose only faults are blanks; returns the exit code.
+
+    Raises:
+        RecipeError: something else is wrong; no data is read.
+    """
+    from dprecipe.cli.render import as_lines
+    from dprecipe.data.headers import check_headers
+    from dprecipe.recipe.blanks import erase_blanks, is_blank
+
+    if not all(map(is_blank, error.findings)):
+        raise error
+    data = erase_blanks(read_unfinished(recipe, overrides).get("data"))
+    read, faults = check_headers(data if isinstance(data, dict) else {}, find_root(root, recipe))
+    write_output(
+        [
+            *read,
+            *(
+                _describe_faults(faults, is_output_watched(), "every column is there, and of its kind")
+                if faults or read
+                else ()
+            ),
+        ]
+    )
+    write_output(as_lines(error.findings, error.texts))
+    return 1
 
 
 def _check_rules(loaded: Loaded | LoadedPublic) -> list[Finding]:
@@ -173,7 +208,7 @@ def _write_report(report: Path, page: str) -> None:
         raise UsageFault(f"{report} can't be written: {error.strerror}", "name another file with --report") from None
 
 
-def _describe_faults(faults: Sequence[DataFault], shows_private: bool) -> Iterator[str]:
+def _describe_faults(faults: Sequence[DataFault], shows_private: bool, fits: str = FITS) -> Iterator[str]:
     """Yields all faults, each once: both sides of a split report a wrong size."""
     seen: dict[tuple[str, str], list[DataFault]] = {}
     for fault in faults:
@@ -184,7 +219,7 @@ def _describe_faults(faults: Sequence[DataFault], shows_private: bool) -> Iterat
         if private and shows_private:
             yield from (f"  private: {line}" for line in private.split("\n"))
     if not faults:
-        yield "every source is what the recipe declares"
+        yield fits
 
 
 def describe_profile(profile: SourceProfile) -> Iterator[str]:

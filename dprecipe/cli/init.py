@@ -13,7 +13,7 @@ from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.language.words import join_with_or
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
-from dprecipe.screen import write_output
+from dprecipe.screen import ask_line, can_ask, write_output
 
 
 def init(
@@ -36,16 +36,35 @@ def init(
     unit: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of FILE that names who is protected.")
     ] = None,
+    no_input: Annotated[
+        bool, typer.Option("--no-input", help="Ask nothing: with --private, leave blanks, also in a terminal.")
+    ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List recipes to begin from.")] = False,
+    like: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Begin from this recipe of --list.", show_default=False)
+    ] = None,
 ) -> None:
-    """Writes a starter recipe, or with `sample` one whose data block is drafted from that file; never overwrites.
+    """Writes a starter recipe, or with `sample` one whose data block is drafted from that file, or with `like` a recipe
+    of the gallery, which `listed` prints; never overwrites.
 
     Raises:
         UsageFault: the mechanism or the source is unknown, the path exists or can't be written, or an option about a
             file is given without one; see `init_from`.
         DataFault, PlanRefused: see `init_from`.
     """
+    if listed or like is not None:
+        if sample is not None or (listed and like is not None):
+            raise UsageFault("--list, --like and --from are three ways to begin", "choose one")
+        from dprecipe.cli.gallery import copy_recipe, show_gallery
+
+        if like is None:
+            write_output(show_gallery())
+            return
+        _write(path, copy_recipe(like, make_name(path)))
+        write_output([f"wrote {path}; next: dprecipe validate {shlex.quote(str(path))}"])
+        return
     if sample is not None:
-        init_from(path, mechanism, sample, public, private, label, unit)
+        init_from(path, mechanism, sample, public, private, label, unit, asks=can_ask() and not no_input)
         return
     if public or private or label or unit:
         raise UsageFault("--public, --private, --label and --unit are about a file", "name it: --from FILE")
@@ -64,8 +83,11 @@ def init_from(
     private: bool,
     label: str | None = None,
     unit: str | None = None,
+    *,
+    asks: bool = False,
 ) -> None:
-    """Writes a recipe whose data block is drafted from a file; never overwrites.
+    """Writes a recipe whose data block is drafted from a file; never overwrites. If it `asks`, a person declares what
+    the draft of a private file would leave open.
 
     Raises:
         UsageFault: it is not said whether the file is public; the label is not named; see `init`.
@@ -75,7 +97,7 @@ def init_from(
     from dprecipe.data.files import data_root
     from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, read_sample
     from dprecipe.policy.apply import enforce_on_sample
-    from dprecipe.recipe.draft import Asked, draft_data
+    from dprecipe.recipe.draft import Asked, Declarations, draft_data, find_names
 
     if public == private:
         raise UsageFault(
@@ -95,14 +117,28 @@ def init_from(
         raise UsageFault(fault.message, fault.remedy) from None
     source = "npz" if isinstance(sample, Arrays) else sample.source
     declared = Path(os.path.relpath(file, root)).as_posix()
-    data, task = draft_data(sample, Asked(public, declared, label, unit))
-    _write(path, make_starter(mechanism, source, make_name(path), data, path.name, task))
+    answers = Declarations()
+    if private and asks:
+        from dprecipe.cli.ask import ask_answers
+
+        if path.exists():
+            raise _taken(path)
+        label = label or ask_line("label, the column that is learned: ") or None
+        unit = unit or ask_line("column that names who is protected (Enter: each record is one): ") or None
+        found, unit = find_names(sample, Asked(public, declared, label, unit))
+        answers = ask_answers(sample, found, unit, ask_line)
+    data, task = draft_data(sample, Asked(public, declared, label, unit, answers))
+    _write(path, make_starter(mechanism, source, make_name(path), data, path.name, task, answers.statement))
     if private:
         kinds = "" if isinstance(sample, Arrays) else f", and the kind of each by its first {PRIVATE_ROWS} rows"
         names = "names and shapes of its arrays" if isinstance(sample, Arrays) else "names of its columns"
         write_output([f"read off the private file: {names}{kinds}; check that these may be published, as a recipe is"])
-    first = "" if public else "fill in each FILL_IN, then "
+    first = "fill in each FILL_IN, then " if "FILL_IN" in data.replace("each FILL_IN", "") else ""
     write_output([f"wrote {path}; next: {first}dprecipe validate {shlex.quote(str(path))}"])
+
+
+def _taken(path: Path) -> UsageFault:
+    return UsageFault(f"{path} already exists", "name another path")
 
 
 def _write(path: Path, text: str) -> None:
@@ -110,7 +146,7 @@ def _write(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise UsageFault(f"{path} already exists", "name another path") from None
+        raise _taken(path) from None
     except OSError as error:
         raise UsageFault(f"{path} can't be written: {error.strerror}", "name another path") from None
 

@@ -24,13 +24,27 @@ SECRET = frozenset({"R113"})
 
 
 def as_lines(findings: Sequence[Finding], texts: Mapping[str, str]) -> list[str]:
-    """Renders findings as `file:line:column: error[code] path: message`, the line with a caret, and the remedy."""
+    """Renders findings as `file:line:column: error[code] path: message`, the line with a caret, and the remedy; the
+    blanks of a file as one table."""
     lines = {file: list(split_lines(text)) for file, text in texts.items()}
     for finding in findings:
         place = finding.place
         if finding.code in SECRET and place and 0 < place.line <= len(lines.get(place.file, ())):
             lines[place.file][place.line - 1] = ""
-    return [make_printable(line) for finding in findings for line in _block(finding, lines)]
+    tables = _list_tables(findings, {file: "\n".join(rows) for file, rows in lines.items()})
+    return [
+        make_printable(line)
+        for index, finding in enumerate(findings)
+        for line in (tables[index] if index in tables else _block(finding, lines))
+    ]
+
+
+def _list_tables(findings: Sequence[Finding], texts: Mapping[str, str]) -> dict[int, list[str]]:
+    if not any(finding.code == "R103" for finding in findings):
+        return {}
+    from dprecipe.cli.blanks import render_blanks
+
+    return render_blanks(findings, texts)
 
 
 def _block(finding: Finding, lines: Mapping[str, Sequence[str]]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from dprecipe.contract.starter import Task
@@ -37,10 +37,27 @@ PRIVATE = (
     "  # Fill in each FILL_IN from what is known of the subject: ranges, categories and numbers of records are",
     "  # declared, and never measured on the private records.",
 )
+GAPS = "      # An empty field or NA is an error, unless its column says what it counts as: missing: VALUE."
 SIZE = "                # number of training {what}; declared, and treated as public"
 
 
 LABEL_KINDS = "    # or classes: for integers from 0, range: for a number, several: names of which any may apply"
+
+
+@final
+@dataclass(slots=True)
+class Declarations:
+    """Declarations of the user about a private file; what is not answered stays open.
+
+    `columns`: the declaration of each column, None where it is left out; `label`: the key of its kind with its value,
+    None where that is open; `statement`: keys of `release.statement`.
+    """
+
+    columns: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    label: dict[str, Any] = field(default_factory=dict)
+    size: int | None = None
+    max_records: int | None = None
+    statement: dict[str, Any] = field(default_factory=dict)
 
 
 @final
@@ -52,6 +69,7 @@ class Asked:
     path: str
     label: str | None
     unit: str | None
+    answers: Declarations = field(default_factory=Declarations)
 
 
 def draft_data(sample: Table | Arrays, asked: Asked) -> tuple[str, Task]:
@@ -63,21 +81,42 @@ def draft_data(sample: Table | Arrays, asked: Asked) -> tuple[str, Task]:
     return _draft_arrays(sample, asked) if isinstance(sample, Arrays) else _draft_table(sample, asked)
 
 
-def _draft_table(table: Table, asked: Asked) -> tuple[str, Task]:
-    names = [name for name in (*table.columns, *table.left_out) if name]
+def find_names(sample: Table | Arrays, asked: Asked) -> tuple[str, str | None]:
+    """Returns the label and the unit that the user names.
+
+    Raises:
+        UsageFault: one is not named, is not in the file, or can't be read; both are the same.
+    """
+    if isinstance(sample, Arrays):
+        names = list(sample.shapes)
+    else:
+        names = [name for name in (*sample.columns, *sample.left_out) if name]
     label = _find(asked.label, names, asked, "label")
     unit = None if asked.unit is None else _find(asked.unit, names, asked, "unit")
     for name in (label, unit):
-        if name in table.left_out:
-            raise UsageFault(f"column {name!r} can't be read: {table.left_out[name]}", "name another column")
+        if isinstance(sample, Table) and name in sample.left_out:
+            raise UsageFault(f"column {name!r} can't be read: {sample.left_out[name]}", "name another column")
     if label == unit:
         raise UsageFault(f"column {label!r} can't be both the label and the unit", "name two columns")
+    return label, unit
+
+
+def _draft_table(table: Table, asked: Asked) -> tuple[str, Task]:
+    label, unit = find_names(table, asked)
     lines: list[str] = []
     kinds: dict[str, str] = {}
     for name, texts in table.columns.items():
         if name in (label, unit):
             continue
         made = draft_column(texts)
+        answer = asked.answers.columns.get(name, {})
+        if answer is None:
+            lines.append(f"      # {dump_inline(name)}: left out")
+            continue
+        if answer:
+            kinds[name] = answer["kind"]
+            lines.append(f"      {dump_inline(name)}: {_write_blanks(answer, made)}")
+            continue
         if made.kind in LEFT_OUT and (asked.public or made.kind == "name"):
             remark = made.remark if asked.public else "it seems to name the rows"
             lines.append(f"      # {dump_inline(name)}: left out, {remark}")
@@ -92,11 +131,13 @@ def _draft_table(table: Table, asked: Asked) -> tuple[str, Task]:
     lines += [
         f"      # {dump_inline(name) if name else 'a column'}: left out, {why}" for name, why in table.left_out.items()
     ]
-    declared = _draft_label(label, table.columns[label]) if asked.public else {"values": BLANK}
+    declared = _draft_label(label, table.columns[label]) if asked.public else _declare_label("values", asked)
     what = "records" if unit is None else f"units (values of {unit})"
     units = table.columns[unit] if unit is not None else []
     size: object = table.rows if unit is None else len(set(units))
-    if not asked.public or (table.cut and (unit is not None or table.rows <= MAX_ROWS + 1)):
+    if not asked.public:
+        size = asked.answers.size or BLANK
+    elif table.cut and (unit is not None or table.rows <= MAX_ROWS + 1):
         size = BLANK
     counted = size if isinstance(size, int) else None
     delimiter = [] if table.delimiter == "," else [f"    delimiter: {dump_inline(table.delimiter)}"]
@@ -110,16 +151,28 @@ def _draft_table(table: Table, asked: Asked) -> tuple[str, Task]:
             f"    path: {dump_inline(asked.path)}{sample}",
             *delimiter,
             "    columns:",
+            *([] if asked.public else [GAPS]),
             *lines,
-            f"    label: {dump_inline({'column': label, **declared})}" + ("" if asked.public else LABEL_KINDS),
+            f"    label: {dump_inline({'column': label, **declared})}"
+            + (LABEL_KINDS if declared == {"values": BLANK} else ""),
             *([f"  test: {{split: {{by: unit, share: {HELD_OUT}}}}}"] if unit is not None else []),
             f"  size: {size}{SIZE.format(what=what)}",
-            _write_unit(unit, units, asked.public),
+            _write_unit(unit, units, asked),
             *_write_steps(kinds, counted),
             "",
         ]
     )
-    return text, Task(tuple(declared) if asked.public else (), len(kinds), counted)
+    return text, Task(_list_known(declared), len(kinds), counted)
+
+
+def _declare_label(usual: str, asked: Asked) -> dict[str, Any]:
+    """Returns the label of a private file as it was answered, with blanks for what was not."""
+    return {key: BLANK if value is None else value for key, value in asked.answers.label.items()} or {usual: BLANK}
+
+
+def _list_known(declared: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the keys of a label, none where its kind is still to be chosen."""
+    return () if declared in ({"values": BLANK}, {"classes": BLANK}) else tuple(declared)
 
 
 def _draft_label(name: str, texts: Sequence[str]) -> dict[str, Any]:
@@ -151,21 +204,27 @@ def _write_column(made: Drafted, public: bool) -> str:
     if public:
         remark = f"    # {made.remark}" if made.remark else ""
         return dump_inline({"kind": kind, **made.declared}) + remark
-    blanks = {"numeric": ("min", "max"), "integer": ("min", "max"), "date": ("min", "max"), "category": ("values",)}
-    declared = dict.fromkeys(blanks.get(kind, ()), BLANK)
-    incomplete = kind in ("numeric", "integer", "date", "boolean")
+    return _write_blanks({"kind": kind}, made)
+
+
+def _write_blanks(declared: Mapping[str, Any], made: Drafted) -> str:
+    """Returns the declaration of a column of a private file: what is declared, and blanks for what it has to say."""
+    kind = declared["kind"]
+    ranges, values = ("numeric", "integer", "date"), ("category", "ordinal")
+    needed = ("min", "max") if kind in ranges else ("values",) if kind in values else ()
     # How dates are written, single records would decide: one of them has a day after the 12th.
-    form = "format: how dates are written, unless in ISO 8601; " if "format" in made.declared else ""
-    return dump_inline({"kind": kind, **declared}) + (
-        f"    # {form}missing: what an empty field counts as" if incomplete else ""
-    )
+    form = ("format",) if kind == "date" and "format" in made.declared else ()
+    blanks = {key: BLANK for key in (*needed, *form) if key not in declared}
+    return dump_inline({"kind": kind, **blanks, **declared})
 
 
-def _write_unit(unit: str | None, names: Sequence[str], public: bool) -> str:
+def _write_unit(unit: str | None, names: Sequence[str], asked: Asked) -> str:
     if unit is None:
         return "  unit: record               # or {column: …, max_records: 8}: all records of a person"
     sizes = sorted(Counter(names).values())
-    most: object = sizes[math.ceil(SHARE_OF_UNITS * len(sizes)) - 1] if public else BLANK
+    most: object = (
+        sizes[math.ceil(SHARE_OF_UNITS * len(sizes)) - 1] if asked.public else asked.answers.max_records or BLANK
+    )
     return f"  unit: {dump_inline({'column': unit, 'max_records': most})}    # the first records of each are used"
 
 
@@ -183,9 +242,7 @@ def _write_steps(kinds: Mapping[str, str], size: int | None) -> list[str]:
 
 
 def _draft_arrays(arrays: Arrays, asked: Asked) -> tuple[str, Task]:
-    names = list(arrays.shapes)
-    label = _find(asked.label, names, asked, "label")
-    unit = None if asked.unit is None else _find(asked.unit, names, asked, "unit")
+    label, unit = find_names(arrays, asked)
     features = [name for name, shape in arrays.shapes.items() if shape and name not in (label, unit)]
     if len(features) != 1:
         raise UsageFault(
@@ -193,14 +250,16 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> tuple[str, Task]:
             "save one array of features, (records, …), beside labels and names",
         )
     labels, units = arrays.values.get(label, []), arrays.values.get(unit or "", [])
-    declared = _draft_label(label, labels) if asked.public else {"classes": BLANK}
+    declared = _draft_label(label, labels) if asked.public else _declare_label("classes", asked)
     if "values" in declared:
         raise UsageFault(f"array {label!r} holds no integers from 0", "save labels as integers from 0, or as numbers")
     train = {
         "source": "npz", "path": asked.path, "features": features[0], "labels": label,
         "shape": list(arrays.shapes[features[0]]), **declared,
     }  # fmt: skip
-    size: object = (len(set(units)) if unit is not None else len(labels)) if asked.public else BLANK
+    size: object = (
+        (len(set(units)) if unit is not None else len(labels)) if asked.public else asked.answers.size or BLANK
+    )
     what = "records" if unit is None else f"units (values of {unit})"
     remarks = (
         [line.format(rows="") for line in PUBLIC]
@@ -214,11 +273,11 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> tuple[str, Task]:
             f"  train: {dump_inline(train)}",
             *([f"  test: {{split: {{by: unit, share: {HELD_OUT}}}}}"] if unit is not None else []),
             f"  size: {size}{SIZE.format(what=what)}",
-            _write_unit(unit, units, asked.public),
+            _write_unit(unit, units, asked),
             "",
         ]
     )
-    return text, Task(tuple(declared) if asked.public else (), 0, size if isinstance(size, int) else None)
+    return text, Task(_list_known(declared), 0, size if isinstance(size, int) else None)
 
 
 def _find(name: str | None, present: Sequence[str], asked: Asked, what: str) -> str:

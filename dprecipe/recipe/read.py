@@ -10,6 +10,7 @@ from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -217,18 +218,36 @@ def _absent(file: str, message: str) -> RecipeError:
     return RecipeError((Finding("Y101", message, "check the path", place=Place(file, 1, 1)),))
 
 
+def read_unfinished(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> AnyMapping[str, Any]:
+    """Returns the values of a recipe file as they are written, overrides included: of one whose values may be wrong or
+    left open."""
+    file = os.fspath(path)
+
+    def open_parent(child: str, name: str) -> str:
+        return read_file(posixpath.normpath(posixpath.join(posixpath.dirname(child), name)))
+
+    tree = _read_tree(read_chain(read_file(file), file, open_parent), read_overrides(tuple(overrides))[0], [])
+    plain = None if tree is None else to_plain(tree)
+    return plain if isinstance(plain, dict) else {}
+
+
+def _read_tree(chain: Chain, over: Mapping, findings: list[Finding]) -> Mapping | None:
+    """Returns a recipe with its overrides, and with what its sources share; None where it is no block."""
+    if chain.tree is None:
+        return None
+    merged, more = overlay_trees(chain.tree, over, partial(list_shared_keys, chain.tree))
+    findings += more
+    return inherit_records(merged if isinstance(merged, Mapping) else chain.tree)
+
+
 def _read(text: str, file: str, overrides: tuple[str, ...], open_parent: OpenParent) -> Loaded | LoadedPublic:
     chain = read_chain(text, file, open_parent)
     texts = {**chain.texts, **{name_override(index): override for index, override in enumerate(overrides)}}
     over, findings = read_overrides(overrides)
     results = [*chain.findings, *findings]
-    tree = chain.tree
+    tree = _read_tree(chain, over, results)
     if tree is None:
         raise RecipeError(sort_findings(results, texts), texts)
-    merged, findings = overlay_trees(tree, over, partial(list_shared_keys, tree))
-    tree = merged if isinstance(merged, Mapping) else tree
-    results += findings
-    tree = inherit_records(tree)
     if any(finding.code in SHARED for finding in results):
         # Values behind anchors are unknown, so findings about the rest would be guesses.
         raise RecipeError(sort_findings(results, texts), texts)
@@ -247,17 +266,28 @@ def _source(text: str, file: str, overrides: tuple[str, ...], chain: Chain) -> R
 
 def _validated(tree: Mapping, findings: list[Finding]) -> AnyRecipe | None:
     """Returns the recipe; or None, with the findings appended."""
+    text = json.dumps(to_plain(tree))
     try:
-        recipe = choose_root(tree).model_validate_json(json.dumps(to_plain(tree)))
+        recipe = choose_root(tree).model_validate_json(text)
     except ValidationError as error:
         from dprecipe.recipe.wording import explain_errors  # needed only by recipes that are wrong
 
         findings += drop_consequences(explain_errors(error, tree))
+        findings += _find_blanks(tree, text, findings)
         return None
     from dprecipe.recipe.screening import screen_recipe
 
     findings += screen_recipe(tree)[0]
+    findings += _find_blanks(tree, text, findings)
     return recipe
+
+
+def _find_blanks(tree: Mapping, text: str, known: Sequence[Finding]) -> list[Finding]:
+    if "FILL_IN" not in text:
+        return []
+    from dprecipe.recipe.blanks import find_blanks
+
+    return find_blanks(tree, known)
 
 
 def sort_findings(findings: Iterable[Finding], texts: AnyMapping[str, str]) -> tuple[Finding, ...]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 from dprecipe.contract import table
 from dprecipe.contract.starter import Task
+from dprecipe.text.dump import dump_inline
 
 HEAD = """\
 # yaml-language-server: $schema=schemas/recipe.schema.json
@@ -19,6 +22,14 @@ recipe: dprecipe/v1          # the version of the language
 name: {name}
 
 """
+
+RELEASE = "release: {report: true}\n"
+STATEMENT = {
+    "curators": (["…"], "who answers for the data and the release"),
+    "contact": ("…", "whom to ask about it: an address that may be published"),
+    "intended_use": ("…", "what the model is for, and what not"),
+}
+"""Keys of `release.statement` that a draft names, each with an example and its meaning."""
 
 TABLE = """\
   # Ranges and categories are declared, never measured.
@@ -96,12 +107,26 @@ def make_starter(
     data: str | None = None,
     file: str | None = None,
     task: Task | None = None,
+    statement: Mapping[str, Any] | None = None,
 ) -> str:
     """Returns a recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`. `data`: a block instead of the
     source's own, and its `task`. `file`: the name of its file, which its first comment repeats; by default that of the
-    recipe.
+    recipe. `statement`: what the report of a draft says in its author's words, as far as it is known.
     """
     file = file or f"{name}.yaml"
     shown = shlex.quote(file) if file.isprintable() else "RECIPE"  # a comment is one line
+    drafted = data is not None
     data = data or DATA[source].replace(" &TRAIN", TABLE.format(source=source, suffix=SUFFIXES.get(source, source)))
-    return HEAD.format(name=name, file=shown) + STARTERS[mechanism].starter_text(source, data, task)
+    text = HEAD.format(name=name, file=shown) + STARTERS[mechanism].starter_text(source, data, task)
+    return text.replace(RELEASE, _write_release(statement or {})) if drafted else text
+
+
+def _write_release(statement: Mapping[str, Any]) -> str:
+    """Returns the block `release` with a statement: what is known of it, and the other keys as comments."""
+    rest = "" if statement else "# "
+    lines = ["release:", "  report: true", f"  {rest}statement:    # in your words; the report begins with it"]
+    for key, (example, meaning) in STATEMENT.items():
+        known = key in statement
+        value = dump_inline(statement[key] if known else example)
+        lines.append(f"  {'' if known else '# '}  {key}: {value}" + ("" if known else f"    # {meaning}"))
+    return "\n".join(lines) + "\n"

@@ -161,3 +161,21 @@ def test_bars_are_as_high_as_their_counts() -> None:
     assert heights[0] == pytest.approx(2 * heights[1])
     assert heights[2] == 0
     assert "<title>a&lt;b: 10</title>" in drawing
+
+
+def test_names_and_kinds_are_checked_while_values_are_open(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("age,word,y\n31,Zebra,a\n32,Gnu,b\n33,Gnu,a\n34,Emu,b\n")
+    path, runner = tmp_path / "r.yaml", CliRunner()
+    made = runner.invoke(app, ["init", str(path), "--from", str(tmp_path / "t.csv"), "--private", "--label", "y"])
+    assert made.exit_code == 0, made.output
+    fits = runner.invoke(app, ["data", "check", str(path), "--data-root", str(tmp_path)])
+    assert fits.exit_code == 1
+    assert fits.stdout.startswith("data.train: read names and kinds of its columns\nevery column is there, and of its")
+    assert "values are left open" in fits.stdout
+    path.write_text(path.read_text().replace("      age:", "      Age:"))
+    differs = runner.invoke(app, ["data", "check", str(path), "--data-root", str(tmp_path)])
+    assert "there is no column 'Age'\n  = write 'age'\n" in differs.stdout
+    assert not {"Zebra", "31"} & set(differs.stdout.split())
+    path.write_text(path.read_text().replace("norm: 1.0", "nrm: 1.0"))
+    wrong = runner.invoke(app, ["data", "check", str(path), "--data-root", str(tmp_path)])
+    assert (wrong.exit_code, wrong.stdout) == (1, "")

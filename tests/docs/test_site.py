@@ -29,11 +29,10 @@ from docs.site.recipes import (
     Entry,
     list_recipes,
     make_schema_list,
-    name_data,
     read_entry,
-    read_expected,
     show_gallery,
 )
+from dprecipe.cli.gallery import name_data, read_expected
 
 ROOT = Path(__file__).parents[2]
 MADE = {"recipes.md", "reference/schemas.md"}

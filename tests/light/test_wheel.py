@@ -11,6 +11,8 @@ import pytest
 from tests.light.conftest import ROOT, Built
 
 pytestmark = pytest.mark.light
+COPIED = {"docs/reference/findings": "dprecipe/findings", "recipes": "dprecipe/gallery"}
+"""Folders of the repository, and their places in the wheel."""
 
 
 def read_wheel(path: Path) -> dict[str, bytes]:
@@ -18,12 +20,15 @@ def read_wheel(path: Path) -> dict[str, bytes]:
         return {name: wheel.read(name) for name in wheel.namelist()}
 
 
-def test_the_wheel_holds_the_package_and_the_pages_of_findings(built: Built) -> None:
+def test_the_wheel_holds_the_package_the_pages_of_findings_and_the_recipes(built: Built) -> None:
     listed = subprocess.run(
-        ["git", "ls-files", "dprecipe", "docs/reference/findings"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "dprecipe", *COPIED], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
     pages = {
-        name.replace("docs/reference/findings/", "dprecipe/findings/") for name in listed if name.startswith("docs/")
+        name.replace(folder, inside, 1)
+        for folder, inside in COPIED.items()
+        for name in listed
+        if name.startswith(f"{folder}/")
     }
     package = {name for name in listed if name.startswith("dprecipe/")}
     package -= {name for name in package if name.startswith("dprecipe/mechanisms/") and name.endswith("README.md")}

@@ -17,7 +17,15 @@ from dprecipe.cli.validate import check
 from tests.sweeps import sweep
 
 HEADER = ["patient", "age", "lactate", "ward", "admitted", "emergency", "note", "id", "outcome"]
-FILLED = {"min": "0", "max": "120", "values": "[a, b]", "size": "400", "max_records": "4", "classes": "2"}
+FILLED = {
+    "min": "0",
+    "max": "120",
+    "values": "[a, b]",
+    "size": "400",
+    "max_records": "4",
+    "classes": "2",
+    "format": "'%d.%m.%Y'",
+}
 
 
 def make_rows(count: int = 160) -> list[list[str]]:
