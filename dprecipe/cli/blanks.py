@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from dprecipe.faults import Finding, Place
 from dprecipe.recipe.blanks import LEFT_OPEN, is_blank, walk_scalars
-from dprecipe.recipe.places import Spot, find_spot
-from dprecipe.recipe.vocabulary import choose_block, list_keys
+from dprecipe.recipe.vocabulary import Spot, choose_block, find_spot, list_keys
 from dprecipe.text import tree as nodes
 from dprecipe.text.load import parse
 

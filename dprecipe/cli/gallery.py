@@ -14,7 +14,7 @@ from dprecipe.language.statement import join_lines
 from dprecipe.recipe.read import Loaded, LoadedPublic, read_any, read_unfinished
 from dprecipe.recipe.suggest import suggest_word
 from dprecipe.text.dump import dump
-from dprecipe.text.files import read_file
+from dprecipe.text.load import read_file
 
 PACKAGE = Path(__file__).parents[1]
 PLACES = (PACKAGE / "gallery", PACKAGE.parent / "recipes")

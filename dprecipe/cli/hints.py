@@ -1,8 +1,9 @@
-"""What other tools call a command or an option, and what to write here instead. Read when a command line is wrong."""
+"""Hints for commands and options of other tools: what to write here instead. Read when a command line is wrong."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection
 
 _OPTIONS_BY_HINT = {
@@ -64,12 +65,12 @@ def hint_at_option(option: str, command: str, known: Collection[str]) -> str | N
 
 def _find_key(name: str) -> tuple[str, str]:
     """Returns the path that a name has in a recipe, or the reason why there is none."""
+    from dprecipe.contract.table import MECHANISMS
     from dprecipe.recipe.synonyms import read_synonyms
     from dprecipe.recipe.vocabulary import list_every_key
 
-    entries = sorted(
-        read_synonyms().names.get(name, ()), key=lambda entry: (entry.mechanism != "", entry.mechanism != "dpsgd")
-    )
+    order = ["", *MECHANISMS]
+    entries = sorted(read_synonyms().names.get(name, ()), key=lambda entry: order.index(entry.mechanism))
     for entry in entries:
         if entry.path and not entry.remedy.startswith(("remove it", "write")):
             return entry.path, ""
@@ -92,6 +93,6 @@ def hint_at_argument(argument: str, known: Collection[str]) -> str | None:
 def hint_at_command(name: str, known: Collection[str]) -> str | None:
     """Returns what to write instead of a command that there is not."""
     if name.endswith((".yaml", ".yml")):
-        return f"say what to do with it: dprecipe validate {name}"
+        return f"say what to do with it: dprecipe validate {shlex.quote(name)}"
     ours = _COMMANDS.get(name.replace("_", "-").lower())
     return f"write dprecipe {ours}" if ours in known else None

@@ -97,7 +97,7 @@ def check_score(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
 def _declare_public(recipe: Recipe) -> str:
     if recipe.data.split is not None:
         return "name other records as data.test, with access: public, if publishing those harms nobody"
-    return "take records as data.test whose publication harms nobody, with access: public"
+    return "take records as data.test whose publication harms no one, with access: public"
 
 
 def _pay(recipe: Recipe, score: TuningScore) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dprecipe.faults import Finding
 from dprecipe.recipe.mismatch import BLANK, find_mismatch
-from dprecipe.recipe.places import find_spot
+from dprecipe.recipe.vocabulary import find_spot
 from dprecipe.text.tree import Mapping, Node, Path, Scalar, Sequence
 
 LEFT_OPEN = "left open: expected "

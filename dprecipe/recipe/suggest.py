@@ -36,13 +36,13 @@ TAGS_ELSEWHERE = frozenset(
 UNMOVED = frozenset({"recipe", "name", "access"})
 """Keys that mean too much to be moved to another block: who is protected, and which records are public."""
 EXACTLY = frozenset({"none"})
-"""Words that are never guessed: `noise` is no misspelt `none`, which protects nobody."""
+"""Words that are never guessed: `noise` is no misspelt `none`, which protects no one."""
 
 
 def suggest_word(word: str, known: Collection[str]) -> str | None:
     """Suggests a value as `nearest_word` does: another tool's word counts too."""
     translated = [ours for ours in read_synonyms().words.get(word.lower(), ()) if ours in known]
-    if "dpsgd" in known:  # `off` is no mechanism
+    if MECHANISMS.keys() & set(known):  # `off` is no mechanism
         translated = [ours for ours in translated if ours not in EXACTLY]
     guessed = [ours for ours in known if ours not in EXACTLY or ours == loosen_word(word)]
     return next(iter(translated), None) or nearest_word(word, guessed, cutoff=0.6)
