@@ -40,7 +40,7 @@ def test_blanks_are_one_table(path: Path) -> None:
     assert code == 1
     rows = [" ".join(line.split()[1:]) for line in printed.splitlines()[2:7]]
     assert rows == [
-        "age integer min, max a whole number missing",
+        "age integer min, max a whole number missing, decimal",
         "colour category values a list of text, as [a, b]",
         "a.b boolean missing, values",
         "outcome label values a list of text, as [a, b]",

@@ -163,7 +163,8 @@ def test_bars_are_as_high_as_their_counts() -> None:
     assert "<title>a&lt;b: 10</title>" in drawing
 
 
-def test_names_and_kinds_are_checked_while_values_are_open(tmp_path: Path) -> None:
+def test_names_and_kinds_are_checked_while_values_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DPRECIPE_DATA", raising=False)
     (tmp_path / "t.csv").write_text("age,word,y\n31,Zebra,a\n32,Gnu,b\n33,Gnu,a\n34,Emu,b\n")
     path, runner = tmp_path / "r.yaml", CliRunner()
     made = runner.invoke(app, ["init", str(path), "--from", str(tmp_path / "t.csv"), "--private", "--label", "y"])
