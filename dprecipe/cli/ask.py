@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Callable, Sequence
 from datetime import date
 from typing import Any
@@ -90,8 +91,7 @@ def _ask_column(name: str, texts: Sequence[str], ask: Ask, answers: Declarations
         _keep(declared, "min", _ask(ask, f"{name}: {first} {noun} that is possible", read))
         _keep(declared, "max", _ask(ask, f"{name}: {last} {noun} that is possible", read))
     if kind == "date":
-        open_form = "" if "format" in made.declared else "; Enter: in ISO 8601"
-        _keep(declared, "format", _ask(ask, f"{name}: how days are written, such as %d.%m.%Y{open_form}", str))
+        _keep(declared, "format", _ask(ask, f"{name}: how days are written, such as %d.%m.%Y", str))
     if kind in ("category", "ordinal"):
         order = ", the lowest first" if kind == "ordinal" else ""
         _keep(declared, "values", _ask(ask, f"{name}: its values, with commas between{order}", _read_words))
@@ -136,6 +136,8 @@ def _choose(words: Sequence[str]) -> Callable[[str], str]:
 
 
 def _read_number(text: str) -> float:
+    if re.fullmatch(r"[+-]?[0-9]{1,30}", text.strip()):
+        return int(text)
     try:
         value = float(text)
     except ValueError:

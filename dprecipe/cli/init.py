@@ -94,7 +94,7 @@ def init_from(
         DataFault: the file can't be read.
         PlanRefused: a policy above the recipe names the file that is called public.
     """
-    from dprecipe.data.files import data_root
+    from dprecipe.data.files import DataFile, data_root
     from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, read_sample
     from dprecipe.policy.apply import enforce_on_sample
     from dprecipe.recipe.draft import Asked, Declarations, draft_data, find_names
@@ -112,7 +112,7 @@ def init_from(
     if public:
         enforce_on_sample(file.absolute(), root, path)
     try:
-        sample = read_sample(file, MAX_ROWS if public else PRIVATE_ROWS)
+        sample = read_sample(DataFile.of(file), MAX_ROWS if public else PRIVATE_ROWS)
     except DataFault as fault:
         raise UsageFault(fault.message, fault.remedy) from None
     source = "npz" if isinstance(sample, Arrays) else sample.source

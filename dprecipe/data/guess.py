@@ -73,6 +73,10 @@ def _is_sign(text: str) -> bool:
     return SIGN.fullmatch(text) is not None or any(text in same for same in SAME)
 
 
+def _is_currency(text: str) -> bool:
+    return _is_sign(text) and not set(text) & set("%‰°℃℉")
+
+
 def _find_affixes(present: dict[str, int], split: dict[str, tuple[str, tuple[str, ...]]]) -> tuple[str, ...] | None:
     """Returns the texts beside the numbers; None if they are of several units, or look like a part of codes."""
     beside, without = Counter[str](), 0
@@ -86,7 +90,8 @@ def _find_affixes(present: dict[str, int], split: dict[str, tuple[str, tuple[str
     own = tuple(sorted(unit.intersection(beside)))
     if sum(beside[part] for part in own) < NEARLY_ALL * beside.total() or list(find_wrong_affixes(own, "")):
         return None
-    return None if without > (0.5 if _is_sign(main) else 1 - NEARLY_ALL) * sum(present.values()) else own
+    # A bare number beside `5k` or `5%` may be meant in another unit; beside a currency it is not.
+    return None if without > (0.5 if _is_currency(main) else 0) * sum(present.values()) else own
 
 
 def _find_decimal(numbers: Counter[str], needed: float) -> Decimal | Literal["neither"] | None:

@@ -51,7 +51,7 @@ def _check_source(source: Mapping[str, Any], unit: object, root: Path, place: st
     if not paths:
         return
     file = locate_files(paths, root)[0]
-    sample = read_sample(file.path, PRIVATE_ROWS)
+    sample = read_sample(file, PRIVATE_ROWS)
     columns = source.get("columns")
     declared = columns if isinstance(columns, Mapping) else {}
     label = source.get("label")
@@ -97,9 +97,15 @@ def _check_kind(column: str, block: Mapping[str, Any], texts: Sequence[str]) -> 
     """Yields the fault of a column whose first fields are of another kind than declared. A key that says how they are
     written, such as `format`, leaves the question to the reader."""
     kind, present = block.get("kind"), [text for text in texts if not is_missing(text)]
-    if not present or {"marks", "format", "decimal"} & set(block) or (kind == "boolean" and "values" in block):
+    if (
+        not present
+        or {"marks", "format", "decimal", "affixes"} & set(block)
+        or (kind == "boolean" and "values" in block)
+    ):
         return
     made = draft_column(texts)
+    if made.kind == "name" or (kind in ("numeric", "integer") and made.kind in ("numeric", "integer")):
+        return  # digits of no known meaning; numbers as people write them
     remedy = "correct its kind"
     if kind in ("numeric", "integer"):
         numbers = [number for text in present if (number := parse_number(text)) is not None]

@@ -86,10 +86,15 @@ def _draft_codes(present: Sequence[str], gaps: bool) -> Drafted | None:
         return Drafted("name" if found.kind == "text" else found.kind, found.declared, "codes with leading zeros")
     if max(map(len, present)) >= LONG_DIGITS:
         return Drafted("name", remark="long whole numbers: names, or seconds since 1970? Then declare a date")
-    numbers = list(map(int, present))
-    if len(numbers) > 2 and not gaps and numbers[0] in (0, 1) and numbers == list(range(numbers[0], numbers[-1] + 1)):
+    if len(present) > 2 and not gaps and present[0] in ("0", "1") and are_numbered(present):
         return Drafted("name", remark="numbers of the rows")
     return None
+
+
+def are_numbered(texts: Sequence[str]) -> bool:
+    """Returns True if a column counts the rows, from 0 or 1 on."""
+    first = 1 if texts[:1] == ["1"] else 0
+    return all(text == str(number) for number, text in enumerate(texts, first))
 
 
 def _draft_numbers(present: Sequence[str], gaps: bool) -> Drafted | None:
@@ -165,7 +170,7 @@ def _draft_dates(present: Sequence[str], gaps: bool) -> Drafted | None:
 
 def _parse_all(texts: Sequence[str], parse: Callable[[str], datetime]) -> list[datetime] | None:
     try:
-        return [parse(text) for text in texts]
+        return [parse(text).replace(tzinfo=None) for text in texts]
     except ValueError:
         return None
 

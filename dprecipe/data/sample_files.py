@@ -4,28 +4,33 @@ NumPy archives, through the readers of a run."""
 from __future__ import annotations
 
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 
 from dprecipe.data.archive import open_archive
 from dprecipe.data.files import READ_ERRORS, DataFile
 from dprecipe.data.problems import Problems
+from dprecipe.data.sample import are_numbered
 from dprecipe.data.sources.read_csv import CsvLines, split_rows
 from dprecipe.data.sources.read_json_lines import parse_line, read_lines
-from dprecipe.data.values import parse_number, text_of, texts_of
+from dprecipe.data.values import MAX_VALUE_BYTES, parse_number, text_of, texts_of
 from dprecipe.data.words import DELIMITERS, wrong_format_fault
-from dprecipe.faults import DataFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.text.spelling import normalise_texts
 
 MAX_ROWS = 100_000
 """Rows of a public sample that are looked at; of a private file, `PRIVATE_ROWS`, for kinds alone."""
 PRIVATE_ROWS = 100
+MAX_COLUMNS = 2_000
+MAX_FIELDS = 50_000_000
+MAX_BYTES = 256 << 20
+"""Limits of a sample: columns, fields, and the bytes of its texts, at which reading ends."""
 MAX_COUNTED = 5_000_000
 """Rows of a public sample that are counted."""
 MAX_HEADER = 1 << 20
@@ -63,21 +68,22 @@ class Arrays:
     values: dict[str, list[str]]
 
 
-def read_sample(path: Path, max_rows: int = MAX_ROWS) -> Table | Arrays:
+def read_sample(file: DataFile, max_rows: int = MAX_ROWS) -> Table | Arrays:
     """Returns the columns of a file, of at most `max_rows` rows; of an archive names and shapes alone, where these are
     `PRIVATE_ROWS`.
 
     Raises:
         DataFault: it is not there, damaged, or none of the formats.
     """
+    path = file.path
     if path.is_dir():
-        raise DataFault(
-            f"{path}: is a folder",
+        raise file.fault(
+            "is a folder",
             "name one of its files; the recipe may then read all of them, by a pattern such as folder/**/*.parquet",
         )
     if not path.is_file():
-        raise DataFault(f"{path}: there is no such file", "check the spelling of the path")
-    file, problems = DataFile.of(path), Problems(private=max_rows <= PRIVATE_ROWS)
+        raise file.fault("there is no such file", "check the spelling of the path")
+    problems = Problems(private=max_rows <= PRIVATE_ROWS)
     with file.open() as stream:
         start = stream.read(16)
     text = start.removeprefix(b"\xef\xbb\xbf")
@@ -86,6 +92,8 @@ def read_sample(path: Path, max_rows: int = MAX_ROWS) -> Table | Arrays:
     if start.startswith(b"PAR1"):
         return _read_parquet(file, max_rows)
     if start.startswith(b"PK\x03\x04") and not _is_workbook(path):
+        if file.place != file.name:  # a message about an archive names its file, which may be private
+            raise file.fault("matches archives", "name one of them by its path")
         return _read_archive(path, max_rows)
     if start.startswith(b"\x93NUM"):
         raise file.fault("is a single NumPy array", SAVE)
@@ -115,7 +123,8 @@ def _read_csv(file: DataFile, max_rows: int, problems: Problems) -> Table:
     with file.open() as stream:
         rows = split_rows(CsvLines(stream, file, problems), delimiter)
         header = normalise_texts(next(rows, (0, []))[1])
-        fields = [row for _, row in islice(rows, max_rows + 1)]
+        stands = _count_names(header, file)
+        fields = list(_take(((row, sum(map(len, row))) for _, row in rows), max_rows + 1))
         more = _count_rest(rows, max_rows)
     if not fields:
         raise file.fault("has a header line and no record", "name a file with rows")
@@ -126,18 +135,18 @@ def _read_csv(file: DataFile, max_rows: int, problems: Problems) -> Table:
         raise file.fault(
             "its first line holds numbers, where the names of the columns should be", "write a header line"
         )
-    cut, fields = len(fields) > max_rows, fields[:max_rows]
+    over, fields = len(fields) > max_rows, fields[:max_rows]
     columns: dict[str, list[str]] = {}
     left_out: dict[str, str] = {}
     for place, name in enumerate(header):
         texts = [row[place].strip() for row in fields]
         if not name:
-            left_out[name] = ROW_NUMBERS if place == 0 and _are_numbered(texts) else UNNAMED
-        elif header.count(name) > 1:
+            left_out[name] = ROW_NUMBERS if place == 0 and are_numbered(texts) else UNNAMED
+        elif stands[name] > 1:
             left_out[name] = TWICE
         else:
             columns[name] = texts
-    return Table("csv", columns, len(fields) + cut + more, cut, delimiter, left_out)
+    return Table("csv", columns, len(fields) + over + more, over or more > 0, delimiter, left_out)
 
 
 def _count_rest(rows: Iterator[object], max_rows: int) -> int:
@@ -158,21 +167,47 @@ def _find_delimiter(file: DataFile) -> str:
     return max(DELIMITERS, key=plain.count) if any(map(plain.count, DELIMITERS)) else ","
 
 
-def _are_numbered(texts: Sequence[str]) -> bool:
-    """Returns True if a column counts the rows, from 0 or 1 on."""
-    return any(all(text == str(first + row) for row, text in enumerate(texts)) for first in (0, 1))
+def _count_names(names: Sequence[str], file: DataFile) -> Counter[str]:
+    """Counts how often each name stands in a header.
+
+    Raises:
+        DataFault: there are more than `MAX_COLUMNS`.
+    """
+    if len(names) > MAX_COLUMNS:
+        raise file.fault(f"has more than {MAX_COLUMNS:,} columns", "choose those that are to be learned from")
+    return Counter(names)
+
+
+Item = TypeVar("Item")
+
+
+def _take(items: Iterator[tuple[Item, int]], count: int) -> Iterator[Item]:
+    """Yields items, each given with its size, up to a count and to `MAX_BYTES` together."""
+    size = 0
+    for item, length in islice(items, count):
+        size += length
+        yield item
+        if size > MAX_BYTES:
+            return
 
 
 def _read_json_lines(file: DataFile, max_rows: int, problems: Problems) -> Table:
     with file.open() as stream:
-        lines = islice(read_lines(stream, file, problems), max_rows + 1)
-        rows = [parse_line(line, number, file, problems) for number, line in lines]
+        lines = ((line, len(line[1])) for line in read_lines(stream, file, problems))
+        rows: list[dict[str, Any]] = []
+        names: dict[str, None] = {}
+        for number, line in _take(lines, max_rows + 1):
+            rows.append(parse_line(line, number, file, problems))
+            names |= dict.fromkeys(rows[-1])
+            if len(names) > MAX_COLUMNS or len(names) * len(rows) > MAX_FIELDS:
+                raise file.fault(f"has more than {MAX_COLUMNS:,} different keys", "write the same keys in each line")
         more = _count_rest(read_lines(stream, file, problems), max_rows)
-    cut, rows = len(rows) > max_rows, rows[:max_rows]
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    over, rows = len(rows) > max_rows, rows[:max_rows]
     nested = [name for name in names if any(isinstance(row.get(name), list | dict) for row in rows)]
     columns = {name: [text_of(row.get(name)).strip() for row in rows] for name in names if name not in nested}
-    return Table("json_lines", columns, len(rows) + cut + more, cut, left_out=dict.fromkeys(nested, NO_VALUES))
+    return Table(
+        "json_lines", columns, len(rows) + over + more, over or more > 0, left_out=dict.fromkeys(nested, NO_VALUES)
+    )
 
 
 def _read_parquet(file: DataFile, max_rows: int) -> Table:
@@ -180,27 +215,29 @@ def _read_parquet(file: DataFile, max_rows: int) -> Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from dprecipe.data.arrow import column_values, holds_values
+        from dprecipe.data.arrow import ColumnTypes, column_values, holds_values
+        from dprecipe.data.sources.read_parquet import ParquetShards
 
+    shards = ParquetShards()
     try:
         with pq.ParquetFile(file.path) as table:
             schema = table.schema_arrow
-            left_out = {one.name: NO_VALUES for one in schema if not holds_values(one.type)}
-            left_out |= {name: ROW_NUMBERS for name in schema.names if name.startswith("__index_level_")}
-            left_out |= {name: TWICE for name in schema.names if schema.names.count(name) > 1}
-            names = [name for name in schema.names if name not in left_out]
-            columns: dict[str, list[str]] = {name: [] for name in names}
-            rows = 0
-            for batch in table.iter_batches(batch_size=min(max_rows, 8192), columns=names):
-                batch = batch.slice(0, max_rows - rows)
-                for name in names:
-                    texts = texts_of(column_values(batch.column(name), name, file))
-                    columns[name] += [text.strip() for text in texts]
-                rows += batch.num_rows
-                if rows >= max_rows:
-                    break
-            total = table.metadata.num_rows
-            return Table("parquet", columns, total, total > rows, left_out=left_out)
+        stands = _count_names(schema.names, file)
+        left_out = {one.name: NO_VALUES for one in schema if not holds_values(one.type)}
+        left_out |= {name: ROW_NUMBERS for name in schema.names if name.startswith("__index_level_")}
+        left_out |= {name: TWICE for name, count in stands.items() if count > 1}
+        names = tuple(name for name in schema.names if name not in left_out)
+        total = shards.count_rows(file, names, ColumnTypes())
+        columns: dict[str, list[str]] = {name: [] for name in names}
+        rows = size = 0
+        for _, batch in shards.batches(file, slice(0, max_rows), names, MAX_VALUE_BYTES):
+            for name in names:
+                columns[name] += [text.strip() for text in texts_of(column_values(batch.column(name), name, file))]
+            rows += batch.num_rows
+            size += batch.nbytes
+            if size > MAX_BYTES:
+                break
+        return Table("parquet", columns, total, total > rows, left_out=left_out)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise file.unreadable(error if isinstance(error, OSError) else ValueError()) from error
 

@@ -132,7 +132,7 @@ def _draft_table(table: Table, asked: Asked) -> tuple[str, Task]:
         f"      # {dump_inline(name) if name else 'a column'}: left out, {why}" for name, why in table.left_out.items()
     ]
     declared = _draft_label(label, table.columns[label]) if asked.public else _declare_label("values", asked)
-    what = "records" if unit is None else f"units (values of {unit})"
+    what = "records" if unit is None else f"units (values of {dump_inline(unit)})"
     units = table.columns[unit] if unit is not None else []
     size: object = table.rows if unit is None else len(set(units))
     if not asked.public:
@@ -213,7 +213,7 @@ def _write_blanks(declared: Mapping[str, Any], made: Drafted) -> str:
     ranges, values = ("numeric", "integer", "date"), ("category", "ordinal")
     needed = ("min", "max") if kind in ranges else ("values",) if kind in values else ()
     # How dates are written, single records would decide: one of them has a day after the 12th.
-    form = ("format",) if kind == "date" and "format" in made.declared else ()
+    form = ("format",) if kind == "date" else ()  # which one, or that none is needed, single records would tell
     blanks = {key: BLANK for key in (*needed, *form) if key not in declared}
     return dump_inline({"kind": kind, **blanks, **declared})
 
@@ -260,7 +260,7 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> tuple[str, Task]:
     size: object = (
         (len(set(units)) if unit is not None else len(labels)) if asked.public else asked.answers.size or BLANK
     )
-    what = "records" if unit is None else f"units (values of {unit})"
+    what = "records" if unit is None else f"units (values of {dump_inline(unit)})"
     remarks = (
         [line.format(rows="") for line in PUBLIC]
         if asked.public

@@ -17,6 +17,8 @@ LARGER = frozenset(
     }
 )
 """Keys whose larger number protects more."""
+PROTECTING = SMALLER | LARGER | {"budget.neighbouring", "data.unit.max_records"}
+"""Keys of which no value is dropped for being the second, where the two can't be ranked."""
 EITHER = {"training.steps": "training.epochs", "training.epochs": "training.steps"}
 """Keys of which a recipe has one."""
 MAX_SHOWN = 60
@@ -29,7 +31,11 @@ def is_stricter(path: str, value: Json, other: Json) -> bool | None:
     if path in SMALLER or path in LARGER:
         if _is_number(value) and _is_number(other):
             return (value < other) == (path in SMALLER)  # type: ignore[operator]
-        return True if _is_number(value) else False if _is_number(other) else None
+        return (
+            True if other == "auto" and _is_number(value) else False if value == "auto" and _is_number(other) else None
+        )
+    if path == "data.unit.max_records" and _is_number(value) and _is_number(other):
+        return None  # fewer records of a unit are used, or more noise is needed: neither protects more
     if path == "data.unit" and "record" in (value, other):
         return value != "record"
     if path.endswith(".access") and "public" in (value, other):
@@ -54,6 +60,8 @@ def settle_double(tree: Mapping, path: str, value: Node) -> str | None:
         return f"remove it: {path} says the same"
     stricter = is_stricter(path, new, old)
     shown = show_value(there)
+    if stricter is None and path in PROTECTING:
+        return f"keep the one that protects more, as {path}, and remove the other"
     if stricter:
         return f"set {path} to {show_value(value) or 'this'}, the stricter of the two, and remove it here"
     if stricter is False:

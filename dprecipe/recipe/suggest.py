@@ -35,8 +35,8 @@ TAGS_ELSEWHERE = frozenset(
 """Keys by which other tools say the kind of a block."""
 UNMOVED = frozenset({"recipe", "name", "access"})
 """Keys that mean too much to be moved to another block: who is protected, and which records are public."""
-EXACTLY = frozenset({"none"})
-"""Words that are never guessed: `noise` is no misspelt `none`, which protects no one."""
+EXACTLY = frozenset({"none", "record", "insecure"})
+"""Words that are never guessed: `noise` is no misspelt `none`, nor `patient_record` a misspelt `record`."""
 
 
 def suggest_word(word: str, known: Collection[str]) -> str | None:
@@ -44,8 +44,12 @@ def suggest_word(word: str, known: Collection[str]) -> str | None:
     translated = [ours for ours in read_synonyms().words.get(word.lower(), ()) if ours in known]
     if MECHANISMS.keys() & set(known):  # `off` is no mechanism
         translated = [ours for ours in translated if ours not in EXACTLY]
-    guessed = [ours for ours in known if ours not in EXACTLY or ours == loosen_word(word)]
-    return next(iter(translated), None) or nearest_word(word, guessed, cutoff=0.6)
+    return next(iter(translated), None) or nearest_word(word, guessable(word, known), cutoff=0.6)
+
+
+def guessable(word: str, known: Collection[str]) -> list[str]:
+    """Returns the words that a misspelt one may be taken for."""
+    return [ours for ours in known if ours not in EXACTLY or ours == loosen_word(word)]
 
 
 def _shorten(name: str) -> Iterator[str]:

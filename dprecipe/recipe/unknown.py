@@ -19,7 +19,7 @@ from dprecipe.recipe.elsewhere import (
 )
 from dprecipe.recipe.root import PublicRecipe, choose_root
 from dprecipe.recipe.stricter import find_exactly, show_value
-from dprecipe.recipe.suggest import TAGS_ELSEWHERE, find_elsewhere, find_synonym, generalise_path, is_read
+from dprecipe.recipe.suggest import TAGS_ELSEWHERE, find_elsewhere, find_synonym, generalise_path, guessable, is_read
 from dprecipe.recipe.vocabulary import Known, Spot, can_hold, find_tag, has_place, list_every_key, quote_word
 from dprecipe.text.spelling import nearest_word
 from dprecipe.text.syntax import report_missing_space
@@ -109,7 +109,7 @@ def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[list
     if places:
         return [report_misplaced(at, places, tree)], places[0].path
     # What stands there already is meant only where nothing is missing: `kin` for `min`, beside a `kind`.
-    close = nearest_word(key, known) or (None if lacking else nearest_word(key, written_keys(at)))
+    close = nearest_word(key, guessable(key, known)) or (None if lacking else nearest_word(key, written_keys(at)))
     if close is not None:
         return [report_misspelt(at, close, tree)], f"{block}.{close}" if block else close
     return [], ""

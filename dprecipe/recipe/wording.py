@@ -19,7 +19,7 @@ from dprecipe.language.words import join_with_or
 from dprecipe.recipe.mismatch import describe_node, find_mismatch, report_unknown_kind, select_kind
 from dprecipe.recipe.root import choose_root
 from dprecipe.recipe.screening import screen_recipe
-from dprecipe.recipe.suggest import find_misspelt_tag, suggest_word
+from dprecipe.recipe.suggest import find_misspelt_tag, guessable, suggest_word
 from dprecipe.recipe.unknown import report_unknown_keys
 from dprecipe.recipe.vocabulary import (
     Expect,
@@ -170,7 +170,7 @@ def word_document_error(error: ValidationError, tree: Mapping, document: type[Bl
 def _unknown(at: Spot) -> Finding:
     known = [key for block in at.owners for key in list_keys(block)]
     key = str(at.path[-1])
-    close = nearest_word(key, known)
+    close = nearest_word(key, guessable(key, known))
     if close is not None:
         return Finding("R101", f"unknown key; did you mean `{close}`?", f"write `{close}`", at.dotted, at.key)
     listed = ", ".join(f"`{name}`" for name in known)

@@ -20,7 +20,7 @@ GUESSED: dict[str, tuple[Sequence[str], Writing]] = {
     "thousands with a slip": (["1,000", "12,500", "900"] * 100 + ["12,50"], Writing("point")),
     "thousands and a point": (["1,234.5", "12.5", "900"], Writing("point")),
     "percentages": ([f"{number}%" for number in range(100)], Writing(None, ("%",))),
-    "some percentages": (["5 %", "7%", "0"] * 9, Writing(None, ("%",))),
+    "some of a currency": (["€ 5", "7 €", "0"] * 9, Writing(None, ("€",))),
     "comma and percent": (["4,5 %", "12,25 %", "100 %"], Writing("comma", ("%",))),
     "currency before": (["€ 12", "€ 1.234,50", "-€ 3,10"], Writing("comma", ("€",))),
     "currency in two spellings": (["€ 12", "13 EUR", "14.5 €"], Writing(None, ("EUR", "€"))),
@@ -50,6 +50,8 @@ NOT_GUESSED: dict[str, Sequence[str]] = {
     "numbers and words": ["13,5", "14,5", "cold", "warm"],
     "codes with a unit": ["001 A", "002 A", "003 A"],
     "heights": ["5'11", "6'02"],
+    "some percentages: 0.05 may be a share": ["5 %", "7%", "0.05"] * 9,
+    "some thousands": ["5k", "6k", "7k"] * 9 + ["5000"],
 }
 
 

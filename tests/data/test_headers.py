@@ -86,3 +86,12 @@ def test_other_sources(folder: Path) -> None:
         "data.train: a record of its features has the shape [2], not [3]",
     ]
     assert check_headers({"train": {"source": "digits"}}, folder) == ([], [])
+
+
+def test_a_file_that_a_pattern_matches_is_not_named(tmp_path: Path) -> None:
+    (tmp_path / "pat").mkdir()
+    (tmp_path / "pat" / "SMITH_JOHN.csv").write_text("age,y\n3\n")
+    source = {"source": "csv", "path": "pat/*.csv", "columns": {"age": {"kind": "integer"}}, "label": {"column": "y"}}
+    _, (fault,) = check_headers({"train": source}, tmp_path)
+    assert "SMITH" not in f"{fault.message} {fault.remedy}"
+    assert "SMITH" in fault.private

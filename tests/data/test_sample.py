@@ -118,3 +118,12 @@ def test_fields_of_several_names_are_drafted_as_such() -> None:
     assert draft_label(["a|b", "b", "a"]) == {"several": ["a", "b"], "separator": "|"}
     assert draft_label(["a;b;", "b;", "a;"]) == {"several": ["a", "b"]}  # a separator at the end divides nothing
     assert draft_label(["a;b", "a", "c"] * 3 + ["d"]) == {"values": ["a", "a;b", "c", "d"]}  # d is there once
+
+
+def test_a_column_that_ends_large_takes_no_memory() -> None:
+    assert draft_column(["0", "5", "999999999"]).kind == "integer"
+
+
+def test_dates_with_and_without_a_zone_are_dates() -> None:
+    made = draft_column(["2024-01-01T00:00:00+00:00", "2024-01-02T00:00:00"])
+    assert (made.kind, made.declared) == ("date", {"min": "2024-01-01", "max": "2024-12-31"})

@@ -207,3 +207,28 @@ def test_files_that_are_no_sample(content: bytes, problem: str, folder: Path) ->
     assert problem in made.stderr
     assert init(folder, "--from", str(folder / "none"), "--public", "--label", "b").exit_code == 2
     assert "is a folder" in init(folder, "--from", str(folder), "--public", "--label", "b").stderr
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        ",".join(f"c{number}" for number in range(3000)) + "\n" + "1," * 2999 + "2\n",
+        "".join(json.dumps({f"c{number}": 1, "y": 2}) + "\n" for number in range(3000)),
+    ],
+    ids=["csv", "json_lines"],
+)
+def test_very_many_columns_are_refused_at_once(content: str, folder: Path) -> None:
+    (folder / "f").write_text(content)
+    made = init(folder, "--from", str(folder / "f"), "--public", "--label", "y")
+    assert made.exit_code == 2
+    assert "has more than 2,000 " in made.stderr
+
+
+def test_a_private_draft_does_not_tell_how_dates_are_written(folder: Path) -> None:
+    drafts = []
+    for day in ("2024-01-02", "02.01.2024"):
+        (folder / "f.csv").write_text(f"day,y\n{day},a\n{day.replace('2', '3', 1)},b\n")
+        assert init(folder, "--from", str(folder / "f.csv"), "--private", "--label", "y").exit_code == 0
+        drafts.append((folder / "draft.yaml").read_text("utf-8"))
+        (folder / "draft.yaml").unlink()
+    assert drafts[0] == drafts[1]

@@ -377,3 +377,14 @@ def test_recipes_of_people_from_other_tools(path: Path) -> None:
         assert not PLAIN.match(errors[0].remedy), errors[0]
         text = written(follow(text, errors[0]))
     check_protection(first, read_values(text))
+
+
+@pytest.mark.parametrize("name", ["patient_record", "user_record", "case_record", "medical_record", "record_id"])
+def test_a_unit_of_people_is_never_taken_for_the_record(name: str) -> None:
+    text = VISITS.replace("unit: {column: patient, max_records: 4}", f"unit: {name}")
+    assert [finding for finding in findings_of(text) if "write `record`" in finding.remedy] == []
+
+
+@pytest.mark.parametrize("line", ["runtime: {secure: true}", "runtime: {insecure_seed: 3}", "runtime: {secur: true}"])
+def test_fixed_randomness_is_never_proposed(line: str) -> None:
+    assert [finding for finding in findings_of(f"{VISITS}{line}\n") if "write `insecure`" in finding.remedy] == []

@@ -33,7 +33,11 @@ def node(text: str) -> Node:
         ("data.unit", "record", {"column": "patient"}, False),
         ("data.test.access", "public", "private_internal", False),
         ("training.epochs", 3, 4, None),
-        ("budget.epsilon", True, 3.0, False),
+        ("budget.epsilon", True, 3.0, None),
+        ("budget.epsilon", "0.5", 8, None),
+        ("mechanism.noise.multiplier", 0.1, {"schedule": "linear", "from": 5.0, "to": 9.0}, None),
+        ("mechanism.clip.norm", 5, {"schedule": "linear", "from": 0.5, "to": 0.1}, None),
+        ("budget.neighbouring", "replace_one", "add_or_remove_one", None),
     ],
 )
 def test_the_stricter_of_two(path: str, value: Any, other: Any, stricter: bool | None) -> None:
@@ -63,3 +67,18 @@ def test_values_are_shown_as_written(text: str) -> None:
 
 def test_a_long_value_is_not_shown() -> None:
     assert show_value(node("[" + "surgery, " * 10 + "icu]")) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "there", "value"),
+    [
+        ("budget.epsilon", "budget: {epsilon: '0.5'}", "8"),
+        ("budget.neighbouring", "budget: {neighbouring: add_or_remove_one}", "replace_one"),
+        ("mechanism.noise.multiplier", "mechanism: {noise: {multiplier: {schedule: linear, from: 5, to: 9}}}", "0.1"),
+    ],
+)
+def test_what_cannot_be_ranked_is_the_authors_to_choose(path: str, there: str, value: str) -> None:
+    tree = load(f"{there}\n", "a.yaml")
+    assert isinstance(tree, Mapping)
+    remedy = settle_double(tree, path, node(value))
+    assert remedy == f"keep the one that protects more, as {path}, and remove the other"
