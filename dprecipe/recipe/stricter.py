@@ -18,7 +18,7 @@ LARGER = frozenset(
 )
 """Keys whose larger number protects more."""
 PROTECTING = SMALLER | LARGER | {"budget.neighbouring", "data.unit.max_records"}
-"""Keys of which no value is dropped for being the second, where the two can't be ranked."""
+"""Keys where two values that can't be ranked are the author's to choose between."""
 EITHER = {"training.steps": "training.epochs", "training.epochs": "training.steps"}
 """Keys of which a recipe has one."""
 MAX_SHOWN = 60
