@@ -105,10 +105,10 @@ def score(folder: Path, data: dict[str, Any], label: str) -> Row:
     answers = pd.read_csv(folder / "out.csv", dtype=str, keep_default_na=False)
     declared = data["train"]["label"]
     columns = [name for name, column in data["train"]["columns"].items() if column["kind"] != "text"]
-    features = [encode(part, columns, data["train"]["columns"]) for part in (train, test)]
     predicted = answers[answers.columns[-1]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        features = [encode(part, columns, data["train"]["columns"]) for part in (train, test)]
         if "range" in declared or "count" in declared:
             from sklearn.linear_model import LinearRegression
 
