@@ -28,7 +28,6 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "safetensors": "safetensors",
         "sklearn": "scikit-learn",
         "threadpoolctl": "threadpoolctl",
-        "matplotlib": "matplotlib",
         "pyarrow": "pyarrow",
         "PIL": "pillow",
     },

@@ -19,10 +19,10 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
+from dprecipe.contract.drawing import LINE, SOFT
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.comparison import compare_accountants
 from dprecipe.recipe.read import read
-from dprecipe.release.figures import plot_style
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "papers" / "abadi2016-figure2.yaml"
 PASSES = (5, 10, 20, 40, 60, 80, 100, 150, 200, 250, 300, 350, 400)
@@ -34,6 +34,25 @@ CURVES = {
 PRINTED = {"strong_composition_as_printed": {100: 9.34, 400: 24.22}, "moments_accountant": {100: 1.26, 400: 2.55}}
 """ε in the text of the paper, section 5.1, at so many passes."""
 COLORS = ("#1f6feb", "#1a7f4b", "#8250df", "#b8860b")
+
+
+def plot_style(name: str) -> dict[str, Any]:
+    """Returns matplotlib's settings for a picture of this name that is a file of its own."""
+    return {
+        "svg.fonttype": "none",
+        "svg.hashsalt": name,  # ids that are the same each time
+        "font.family": "sans-serif",
+        "font.size": 10.5,
+        "axes.edgecolor": LINE,
+        "axes.labelcolor": SOFT,
+        "xtick.color": SOFT,
+        "ytick.color": SOFT,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": LINE,
+        "grid.linewidth": 0.8,
+    }
 
 
 def main() -> None:

@@ -109,9 +109,9 @@ def copy_recipe(like: str, name: str) -> str:
         meant = "list them: dprecipe init --list" if close is None else f"write --like {close}"
         raise UsageFault(f"there is no recipe {like} in the gallery", meant)
     text = read_file(str(recipes[like]))
-    values = dict(read_unfinished(recipes[like]))
     if "extends" not in _list_top_keys(text):
         return NAME.sub(lambda _: f"name: {name}", text, count=1)
+    values = dict(read_unfinished(recipes[like]))
     description = join_lines(str(values.get("description", "")))
     values.pop("extends", None)
     return f"# As the recipe {like} of dprecipe's gallery. {description}\n\n" + dump({**values, "name": name})

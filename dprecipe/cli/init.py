@@ -98,6 +98,7 @@ def init_from(
     from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, read_sample
     from dprecipe.policy.apply import enforce_on_sample
     from dprecipe.recipe.draft import Asked, Declarations, draft_data, find_names
+    from dprecipe.recipe.mismatch import BLANK
 
     if public == private:
         raise UsageFault(
@@ -133,7 +134,7 @@ def init_from(
         kinds = "" if isinstance(sample, Arrays) else f", and the kind of each by its first {PRIVATE_ROWS} rows"
         names = "names and shapes of its arrays" if isinstance(sample, Arrays) else "names of its columns"
         write_output([f"read off the private file: {names}{kinds}; check that these may be published, as a recipe is"])
-    first = "fill in each FILL_IN, then " if "FILL_IN" in data.replace("each FILL_IN", "") else ""
+    first = f"fill in each {BLANK}, then " if f": {BLANK}" in data else ""
     write_output([f"wrote {path}; next: {first}dprecipe validate {shlex.quote(str(path))}"])
 
 

@@ -20,7 +20,6 @@ from dprecipe.data.guess import guess_writing
 from dprecipe.data.targets import MAX_NAMES
 from dprecipe.data.words import MARKS
 from dprecipe.data.writing import Writing
-from dprecipe.text.spelling import normalise_texts
 
 MAX_CATEGORIES = 50
 MAX_MARKS = 3
@@ -42,6 +41,7 @@ FORMATS = (
     "%d.%m.%Y %H:%M", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%Y/%m/%d %H:%M", "%d.%m.%Y %H:%M:%S",
 )  # fmt: skip
 Kind = Literal["numeric", "integer", "boolean", "date", "category", "text", "name", "empty"]
+ROW_NUMBERS = "numbers of the rows"
 LEFT_OUT = ("name", "empty")
 """Kinds of columns that are no features."""
 
@@ -63,7 +63,7 @@ def is_missing(text: str) -> bool:
 
 
 def draft_column(texts: Sequence[str]) -> Drafted:
-    """Drafts the declaration of a column from its fields, which have no blanks around them."""
+    """Drafts the declaration of a column from its fields, which are normalised texts (`dprecipe.text.spelling`)."""
     present = [text for text in texts if not is_missing(text)]
     if not present:
         return Drafted("empty", remark="no field has a value")
@@ -86,8 +86,8 @@ def _draft_codes(present: Sequence[str], gaps: bool) -> Drafted | None:
         return Drafted("name" if found.kind == "text" else found.kind, found.declared, "codes with leading zeros")
     if max(map(len, present)) >= LONG_DIGITS:
         return Drafted("name", remark="long whole numbers: names, or seconds since 1970? Then declare a date")
-    if len(present) > 2 and not gaps and present[0] in ("0", "1") and are_numbered(present):
-        return Drafted("name", remark="numbers of the rows")
+    if len(present) > 2 and not gaps and are_numbered(present):
+        return Drafted("name", remark=ROW_NUMBERS)
     return None
 
 
@@ -99,7 +99,7 @@ def are_numbered(texts: Sequence[str]) -> bool:
 
 def _draft_numbers(present: Sequence[str], gaps: bool) -> Drafted | None:
     writing = guess_writing(present) or Writing()
-    numbers = {text: writing.parse(text) for text in set(normalise_texts(present))}
+    numbers = {text: writing.parse(text) for text in set(present)}
     marks = sorted(text for text, number in numbers.items() if number is None)
     values = [number for text in present if (number := numbers[text]) is not None]
     if not values or len(marks) > MAX_MARKS or (marks and (2 * len(values) < len(present) or len(set(values)) < 3)):
@@ -113,7 +113,7 @@ def _draft_numbers(present: Sequence[str], gaps: bool) -> Drafted | None:
     declared: dict[str, Any] = {"min": low, "max": high, **_fill_gaps(gaps or bool(marks), fill)}
     if marks:
         declared["marks"] = marks
-    declared |= _write_writing(writing)
+    declared |= _declare_writing(writing)
     integers = whole and abs(max(values, key=abs)) < 2**53 and isinstance(low, int) and isinstance(high, int)
     return Drafted("integer" if integers else "numeric", declared, remark)
 
@@ -123,7 +123,7 @@ def _fill_gaps(gaps: bool, fill: object) -> dict[str, Any]:
     return {"missing": {"fill": fill, "indicator": True}} if gaps else {}
 
 
-def _write_writing(writing: Writing) -> dict[str, Any]:
+def _declare_writing(writing: Writing) -> dict[str, Any]:
     named = {"decimal": writing.decimal, "affixes": list(writing.affixes)}
     return {key: value for key, value in named.items() if value}
 
@@ -195,7 +195,7 @@ def draft_label(texts: Sequence[str]) -> dict[str, Any]:
     writing = guess_writing(present) or Writing()
     numbers = {text: number for text in distinct if (number := writing.parse(text)) is not None}
     if len(numbers) == len(distinct) and _are_quantities(set(numbers.values()), len(present)):
-        return _draft_quantity([numbers[text] for text in present]) | _write_writing(writing)
+        return _draft_quantity([numbers[text] for text in present]) | _declare_writing(writing)
     if [str(number) for number in range(len(distinct))] == distinct and len(distinct) > 1:
         return {"classes": len(distinct)}
     for separator in (";", "|"):

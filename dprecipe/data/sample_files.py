@@ -16,7 +16,7 @@ import numpy as np
 from dprecipe.data.archive import open_archive
 from dprecipe.data.files import READ_ERRORS, DataFile
 from dprecipe.data.problems import Problems
-from dprecipe.data.sample import are_numbered
+from dprecipe.data.sample import ROW_NUMBERS, are_numbered
 from dprecipe.data.sources.read_csv import CsvLines, split_rows
 from dprecipe.data.sources.read_json_lines import parse_line, read_lines
 from dprecipe.data.values import MAX_VALUE_BYTES, parse_number, text_of, texts_of
@@ -35,7 +35,6 @@ MAX_COUNTED = 5_000_000
 """Rows of a public sample that are counted."""
 MAX_HEADER = 1 << 20
 SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
-ROW_NUMBERS = "numbers of the rows"
 UNNAMED = "it has no name"
 TWICE = "its name stands twice in the header line"
 NO_VALUES = "its values are no numbers, dates or texts"
@@ -45,7 +44,7 @@ FORMATS = "expected a table (CSV, JSON lines, Parquet) or a NumPy archive"
 @final
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: its columns' fields as texts without blanks around them, of all rows or of the first ones (`cut`).
+    """A table: its columns' fields as normalised texts, of all rows or of the first ones (`cut`).
 
     `rows`: how many the file has; of a private file, and of one with more than `MAX_COUNTED`, those that were read.
     """
@@ -139,7 +138,7 @@ def _read_csv(file: DataFile, max_rows: int, problems: Problems) -> Table:
     columns: dict[str, list[str]] = {}
     left_out: dict[str, str] = {}
     for place, name in enumerate(header):
-        texts = [row[place].strip() for row in fields]
+        texts = normalise_texts([row[place] for row in fields])
         if not name:
             left_out[name] = ROW_NUMBERS if place == 0 and are_numbered(texts) else UNNAMED
         elif stands[name] > 1:
@@ -204,7 +203,7 @@ def _read_json_lines(file: DataFile, max_rows: int, problems: Problems) -> Table
         more = _count_rest(read_lines(stream, file, problems), max_rows)
     over, rows = len(rows) > max_rows, rows[:max_rows]
     nested = [name for name in names if any(isinstance(row.get(name), list | dict) for row in rows)]
-    columns = {name: [text_of(row.get(name)).strip() for row in rows] for name in names if name not in nested}
+    columns = {name: [text_of(row.get(name)) for row in rows] for name in names if name not in nested}
     return Table(
         "json_lines", columns, len(rows) + over + more, over or more > 0, left_out=dict.fromkeys(nested, NO_VALUES)
     )
@@ -232,7 +231,7 @@ def _read_parquet(file: DataFile, max_rows: int) -> Table:
         rows = size = 0
         for _, batch in shards.batches(file, slice(0, max_rows), names, MAX_VALUE_BYTES):
             for name in names:
-                columns[name] += [text.strip() for text in texts_of(column_values(batch.column(name), name, file))]
+                columns[name] += texts_of(column_values(batch.column(name), name, file))
             rows += batch.num_rows
             size += batch.nbytes
             if size > MAX_BYTES:

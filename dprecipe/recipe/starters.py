@@ -93,6 +93,8 @@ TABLE = """\
       colour: {{kind: category, values: [red, green, blue]}}
     label: {{column: outcome, values: ["no", "yes"]}}"""
 
+DELTA = "delta: 1e-6"
+"""δ in the starters of all mechanisms; more records need a smaller one (P103)."""
 SUFFIXES = {"json_lines": "jsonl"}
 """File suffixes that differ from the name of their source."""
 SOURCES = tuple(DATA)
@@ -118,7 +120,14 @@ def make_starter(
     drafted = data is not None
     data = data or DATA[source].replace(" &TRAIN", TABLE.format(source=source, suffix=SUFFIXES.get(source, source)))
     text = HEAD.format(name=name, file=shown) + STARTERS[mechanism].starter_text(source, data, task)
+    if task is not None and task.size is not None:
+        text = text.replace(DELTA, f"delta: {_choose_delta(task.size)}")
     return text.replace(RELEASE, _write_release(statement or {})) if drafted else text
+
+
+def _choose_delta(size: int) -> str:
+    """Returns 1e-6, or at a hundred thousand records and more a tenth of the power of ten below 1 / size."""
+    return f"1e-{max(6, len(str(size)) + 1)}"
 
 
 def _write_release(statement: Mapping[str, Any]) -> str:

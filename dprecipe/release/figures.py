@@ -11,10 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise, takewhile
-from typing import Any
 from xml.etree import ElementTree
 
-from dprecipe.contract.drawing import CAP, LINE, SIZE, SOFT, Axes
+from dprecipe.contract.drawing import CAP, SIZE, Axes
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
 from dprecipe.privacy import accountants
@@ -177,25 +176,6 @@ def draw_scores(
     axes.write(format_score(key, points[-1][1]), points[-1], anchor="end", shift=(-4, -7))
     top = 1.05 if key in SHARES else 1.1 * max(baseline or 0.0, *(value for _, value in points)) or 1.0
     axes.set(what, key.replace("_", " "), (0, None), (0, top))
-
-
-def plot_style(name: str) -> dict[str, Any]:
-    """Returns matplotlib's settings for a picture of this name that is a file of its own."""
-    return {
-        "svg.fonttype": "none",
-        "svg.hashsalt": name,  # ids that are the same each time
-        "font.family": "sans-serif",
-        "font.size": 10.5,
-        "axes.edgecolor": LINE,
-        "axes.labelcolor": SOFT,
-        "xtick.color": SOFT,
-        "ytick.color": SOFT,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.color": LINE,
-        "grid.linewidth": 0.8,
-    }
 
 
 def render_svg(name: str, draw: Callable[[Axes], None]) -> str:

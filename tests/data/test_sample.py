@@ -127,3 +127,10 @@ def test_a_column_that_ends_large_takes_no_memory() -> None:
 def test_dates_with_and_without_a_zone_are_dates() -> None:
     made = draft_column(["2024-01-01T00:00:00+00:00", "2024-01-02T00:00:00"])
     assert (made.kind, made.declared) == ("date", {"min": "2024-01-01", "max": "2024-12-31"})
+
+
+def test_a_few_far_values_do_not_set_a_range() -> None:
+    made = draft_column([*map(str, range(10, 410)), "250000"])
+    assert made.declared == {"min": 0, "max": 500}
+    assert made.remark == "1 of 401 values lie outside, to 10 and 250000: they are clamped"
+    assert draft_label([*(f"{number}.5" for number in range(400)), "250000.5"]) == {"range": [0, 400]}

@@ -14,6 +14,13 @@ from typer.testing import CliRunner, Result
 
 from dprecipe.cli.main import app
 from dprecipe.cli.validate import check
+from dprecipe.contract.starter import Task
+from dprecipe.data import sample_files
+from dprecipe.data.files import DataFile
+from dprecipe.data.sample_files import Table, read_sample
+from dprecipe.planning import rules
+from dprecipe.recipe.read import read_text
+from dprecipe.recipe.starters import make_starter
 from tests.sweeps import sweep
 
 HEADER = ["patient", "age", "lactate", "ward", "admitted", "emergency", "note", "id", "outcome"]
@@ -232,3 +239,42 @@ def test_a_private_draft_does_not_tell_how_dates_are_written(folder: Path) -> No
         drafts.append((folder / "draft.yaml").read_text("utf-8"))
         (folder / "draft.yaml").unlink()
     assert drafts[0] == drafts[1]
+
+
+@pytest.mark.parametrize("kind", ["csv", "json_lines", "parquet"])
+def test_a_sample_ends_at_its_bytes_and_its_rows_are_counted_on(
+    kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = DataFile.of(write(kind, folder))
+    whole = read_sample(file)
+    assert isinstance(whole, Table)
+    assert (whole.rows, whole.cut) == (160, False)
+    some = read_sample(file, 120)
+    assert isinstance(some, Table)
+    assert (some.rows, some.cut, len(some.columns["age"])) == (160, True, 120)
+    monkeypatch.setattr(sample_files, "MAX_BYTES", 1000)
+    short = read_sample(file, 150)
+    assert isinstance(short, Table)
+    assert (short.rows, short.cut) == (160, True)
+    if kind != "parquet":  # which is read by batches
+        assert len(short.columns["age"]) < 40
+
+
+def test_invisible_letters_beside_a_number_change_nothing(folder: Path) -> None:
+    (folder / "f.csv").write_text("a,y\n1\u200b,x\n2.5,z\n\u00a03,x\n4,z\n", encoding="utf-8")
+    assert init(folder, "--from", str(folder / "f.csv"), "--public", "--label", "y").exit_code == 0
+    assert "a: {kind: numeric, min: 0, max: 4}" in (folder / "draft.yaml").read_text("utf-8")
+
+
+@pytest.mark.parametrize("size", [1, 9_999, 10_000, 3_000_000, None])
+@pytest.mark.parametrize("label", [("values",), ("range",), ("count",), ()])
+@pytest.mark.parametrize("columns", [0, 3, 400])
+def test_what_a_draft_chooses_is_a_recipe_at_every_size(size: int | None, label: tuple[str, ...], columns: int) -> None:
+    written = {"range": "range: [0, 9]", "count": "count: {max: 9}"}.get("".join(label), 'values: ["no", "yes"]')
+    data = (
+        "data:\n  train: {source: csv, path: a.csv, columns: {x: {kind: boolean}}, label: {column: y, "
+        f"{written}}}}}\n  size: {size or 500}\n"
+    )
+    text = make_starter("dpsgd", "csv", "s", data, task=Task(label, columns, size))
+    assert [finding for finding in rules.check(read_text(text).recipe) if finding.is_error] == []
+    assert ("full_batch" in text) == (bool(columns) and (size is None or size < 10_000))
