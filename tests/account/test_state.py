@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from dprecipe.account.canonical import tell_time
 from dprecipe.account.entries import AccountEntry, Act, BindAct, ReserveAct, SettleAct, VoidAct
 from dprecipe.account.facts import AccountFacts
 from dprecipe.account.state import KnownState, RunState, Totals, follow, read_run, read_totals
@@ -18,6 +17,7 @@ from dprecipe.privacy.noisy_sums import Gaussian
 CHARGES = (Charge(Gaussian(20.0), 8),)
 FULL, HALF, LARGE = (Spent((value,) * 9) for value in (0.5, 0.25, 1.0))
 BIND = BindAct("0" * 64)
+TIME = "2026-01-01T00:00:00Z"
 
 
 def reserve(attempt: int = 1, cost: Spent = FULL, run: str = "one", charges: Sequence[Charge] = CHARGES) -> ReserveAct:
@@ -32,7 +32,7 @@ def play(facts: AccountFacts, acts: Sequence[Act]) -> tuple[Totals, dict[str, Ru
     known, runs = KnownState(Totals.start(facts)), {}
     for act in acts:
         totals = known.totals
-        entry = AccountEntry(totals.count, totals.head, tell_time(), act)
+        entry = AccountEntry(totals.count, totals.head, TIME, act)
         before = None if isinstance(act, BindAct) else runs.get(act.run)
         known = follow(KnownState(totals, before), entry, entry.to_line())
         if known.run is not None:
@@ -101,7 +101,7 @@ def test_binding_again_is_allowed_while_nothing_counts(facts: AccountFacts) -> N
 
 def test_the_chain_is_of_numbers_and_digests(facts: AccountFacts) -> None:
     totals, _ = play(facts, [BIND])
-    good = AccountEntry(1, totals.head, tell_time(), reserve())
+    good = AccountEntry(1, totals.head, TIME, reserve())
     follow(KnownState(totals), good, good.to_line())
     for bad in (replace(good, seq=0), replace(good, seq=2), replace(good, prev=facts.digest)):
         with pytest.raises(ValueError, match="the chain is broken"):
