@@ -76,7 +76,7 @@ def _ask(ask: Ask, question: str, read: Callable[[str], Any]) -> Any:
 
 
 def _ask_column(name: str, texts: Sequence[str], ask: Ask, answers: Declarations) -> None:
-    made = draft_column(texts)
+    made = draft_column(texts, name)
     usual = "text" if made.kind == "empty" else "-" if made.kind in LEFT_OUT else made.kind
     kind = _ask(ask, f"{name}: kind (Enter: {usual})", _choose((*KINDS, "-"))) or usual
     if kind == "-":

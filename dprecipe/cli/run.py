@@ -97,6 +97,8 @@ def run(
         score = f", {finished.score.describe()} on {finished.score.records:,} held-out records (more in {kept})"
     elif finished.score is not None:
         score = f", scores on private records are in {kept}"
+    elif finished.has_model and plan.data.held_out is None:
+        score = ", no score (data.test holds out no records)"
     spent = f"spent {describe_spent(finished.epsilon, plan.budget)}"
     next_step = f"publish {finished.release}; check it with: dprecipe verify {shlex.quote(str(finished.release))}"
     if not finished.verified:

@@ -110,7 +110,7 @@ class Start:
 
     moment: datetime
     accept_lost_steps: bool = False
-    """True to release a model that lacks most of the steps charged, rather than none: see `training.lost_steps`."""
+    """True to release a model that lacks most of the steps charged, rather than none: see `check_trained`."""
     trial: bool = False
     """True for one of several runs, the best of which is released: its results are kept, and it makes no release."""
     constants: tuple[StageConstants, ...] = ()

@@ -85,7 +85,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
     """The probe's tests of its sums."""
 
     def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> StepwiseProgram:
-        """Returns the program of a plan, on its own records or on those from Python: see `training.program.prepare`."""
+        """Returns the program of a plan, on its own records or on those from Python."""
         program = program_of(plan, self.tests, lambda: declared_records(plan, root, inputs), inputs.model, inputs.train)
         if gathers_weights(plan):
             check_in_blocks(program.model, program.device, from_python=program.custom_model)
