@@ -172,7 +172,7 @@ def test_a_file_that_does_not_match_leaves_nothing(release: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--out", "out.json"], 2, "written as .csv or .parquet"),
+        (["--out", "out.json"], 2, "written as CSV (.csv), JSON lines (.jsonl or .ndjson) or Parquet (.parquet)"),
         (["--out", "no/such/folder/out.csv"], 4, "can't be written"),
         (["--keep", "nothing"], 4, "'nothing' is not in the header line"),
         (["--keep", "prediction"], 2, "two columns would be called 'prediction'"),
@@ -225,7 +225,7 @@ def test_images_of_a_parquet_file(tmp_path: Path) -> None:
         zip(("c.png", "a.png", "b.png"), expected, strict=True)
     )
     refused = call(tmp_path / "release", write_csv(tmp_path / "new.csv"), "--no-verify")
-    assert (refused.exit_code, "neither a folder of images nor a Parquet file" in refused.stderr) == (4, True)
+    assert (refused.exit_code, "is neither of a folder of images, a Parquet file" in refused.stderr) == (4, True)
 
 
 ONE = f"""\
