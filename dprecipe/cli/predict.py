@@ -217,6 +217,11 @@ class Answers:
         if not parts:
             return
         outputs = np.concatenate(parts)
+        if not np.isfinite(outputs).all():
+            raise DataFault(
+                "what the model computes is no number: its weights are damaged, or were when training ended",
+                "ask whoever trained it for another release",
+            )
         answers: list[NDArray[Any]] = [_join_names(self._model.decide(outputs), self._model)]
         if self._probabilities:
             answers += list(self._model.probabilities(outputs).T)

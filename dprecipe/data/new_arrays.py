@@ -25,7 +25,6 @@ from dprecipe.data.problems import NotedPlaces
 from dprecipe.data.raw import record_number
 from dprecipe.data.sources.image_folder import FOLDER_COLUMNS, PublicImageFolder
 from dprecipe.data.values import Values
-from dprecipe.data.words import Header
 from dprecipe.faults import DataFault
 from dprecipe.text.spelling import normalise_texts
 

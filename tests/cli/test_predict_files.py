@@ -1,4 +1,4 @@
-"""`dprecipe predict`: files of every form that training reads, which columns are kept, and records that can't be read."""
+"""`dprecipe predict`: files of all forms that training reads, the columns that are kept, records that can't be read."""
 
 from __future__ import annotations
 
@@ -248,7 +248,8 @@ WHOLE = TABLE.replace("{kind: numeric, min: 0, max: 100, missing: 40}", "{kind: 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
 def test_records_that_cant_be_read(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column drafted as whole numbers from a sample, and a later file with fractions: no one can change the recipe."""
+    """A column was drafted as whole numbers from a sample; a later file has fractions, and no one can change the
+    recipe."""
     assert WHOLE != TABLE
     make_release(tmp_path / "release", WHOLE)
     rows = [("a", "50", "m"), ("b", "7.5", "f"), ("c", "8", "f"), ("d", "", "f"), ("e", "9.25", "m")]
@@ -318,3 +319,101 @@ def test_half_a_letter_is_written_escaped(release: Path, tmp_path: Path) -> None
         done = call(release, file, "--no-verify", "--keep", "id", "--out", out)
         assert done.exit_code == 0, done.output
         assert b"\\ud800" in out.read_bytes()
+
+
+def test_columns_without_a_name_and_a_blank_first_line(release: Path, tmp_path: Path) -> None:
+    """What pandas and R write: read by training, and so by predict."""
+    (tmp_path / "new.csv").write_text("\n,age,sex\n0,50,m\n1,,f\n2,1000,x\n3,7,f\n")
+    done = call(release, tmp_path / "new.csv", "--no-verify")
+    assert [row["prediction"] for row in rows_of(done.stdout)] == expected_of(release)
+
+
+@pytest.mark.parametrize("column", [{"kind": "integer", "min": 17 * 10**17, "max": 17 * 10**17 + 100}, {"kind": "x"}])
+def test_a_range_that_is_empty_in_doubles_predicts_nothing(
+    release: Path, tmp_path: Path, column: dict[str, Any]
+) -> None:
+    described = json.loads((release / "model.json").read_text())
+    described["columns"]["age"] = column
+    (release / "model.json").write_text(json.dumps(described))
+    refused = call(release, write_csv(tmp_path / "new.csv"), "--no-verify")
+    assert (refused.exit_code, "model.json is not what dprecipe writes" in refused.stderr) == (4, True)
+    assert refused.stdout == ""
+
+
+def test_weights_that_are_no_numbers_predict_nothing(release: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(release / "model.safetensors")
+    save_file(
+        {name: torch.full_like(tensor, torch.nan) for name, tensor in weights.items()}, release / "model.safetensors"
+    )
+    refused = call(release, write_csv(tmp_path / "new.csv"), "--no-verify", "--out", tmp_path / "out.csv")
+    assert (refused.exit_code, "what the model computes is no number" in refused.stderr) == (4, True)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def as_parquet(columns: dict[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(pa.table(columns), stream)
+    return stream.getvalue()
+
+
+def as_npz(**arrays: Any) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def as_gzip(content: bytes) -> bytes:
+    return gzip.compress(content)
+
+
+MISFITS = {
+    "no object": (TABLE, "new.jsonl", b'{"age": 1, "sex": "m"}\n[1]\n', "a line is no JSON object"),
+    "a list of objects": (TABLE, "new.json", b'[{"age": 1, "sex": "m"}]\n', "a line is no JSON object"),
+    "no such key": (TABLE, "new.jsonl", b'{"Age": 1, "sex": "m"}\n', "a line has no such key (it has 'Age')"),
+    "a list in a field": (TABLE, "new.jsonl", b'{"age": [1], "sex": "m"}\n', "a field holds a list or an object"),
+    "an empty file": (TABLE, "new.jsonl", b"", "has no line"),
+    "a column of lists": (TABLE, "new.parquet", as_parquet({"age": [[1]], "sex": ["m"]}), "column 'age' holds list"),
+    "no such column": (TABLE, "new.parquet", as_parquet({"age": [1]}), "has no column 'sex'"),
+    "Parquet cut off": (TABLE, "new.parquet", as_parquet({"age": [1], "sex": ["m"]})[:-9], "can't be read"),
+    "gzip cut off": (TABLE, "new.csv.gz", as_gzip(b"age,sex\n" + b"1,m\n" * 99)[:-12], "can't be read"),
+    "a workbook": (TABLE, "new.xlsx", as_npz(x=np.zeros(1)), "is an Excel workbook (.xlsx) or another zip archive"),
+    "no column of images": (IMAGES, "new.parquet", as_parquet({"image": [1]}), "expected images"),
+    "no such images": (IMAGES, "new.parquet", as_parquet({"img": [b"x"]}), "has no column 'image'"),
+    "no image": (IMAGES, "new.parquet", as_parquet({"image": [b"x"]}), "an image is damaged"),
+    "a table of images": (IMAGES, "new.csv", b"image\nx\n", "is neither of"),
+    "no such array": (VECTORS, "new.npz", as_npz(y=np.zeros((2, 3))), "has no array 'x'"),
+    "another shape": (VECTORS, "new.npz", as_npz(x=np.zeros((2, 4))), "has the shape [records, 4]"),
+    "Python objects": (VECTORS, "new.npz", as_npz(x=np.array([{}])), "holds Python objects"),
+    "no numbers": (VECTORS, "new.npz", as_npz(x=np.array([["a", "b", "c"]])), "expected numbers"),
+    "an archive cut off": (VECTORS, "new.npz", as_npz(x=np.zeros((2, 3)))[:-30], "is not a NumPy archive"),
+    "a table of vectors": (VECTORS, "new.parquet", as_parquet({"x": [1]}), "the model takes arrays of shape [3]"),
+    "no records": (VECTORS, "new.npz", as_npz(x=np.zeros((0, 3))), "the file has no record"),
+}
+
+
+@pytest.mark.parametrize("case", MISFITS)
+def test_what_is_refused_is_explained_to_whoever_has_only_the_file(
+    case: str, tmp_path: Path, trained_on: Callable[[str], None]
+) -> None:
+    recipe, name, content, message = MISFITS[case]
+    make_release(tmp_path / "release", recipe)
+    trained_on(recipe)
+    (tmp_path / name).write_bytes(content)
+    refused = call(tmp_path / "release", tmp_path / name, "--no-verify", "--out", tmp_path / "out.csv")
+    assert (refused.exit_code, message in refused.stderr) == (4, True), refused.output
+    assert not any(word in refused.stderr for word in ("recipe", "declare", "`"))
+    assert not list(tmp_path.glob("*out*"))
+
+
+@pytest.mark.slow
+def test_the_certificate_says_what_training_read(tmp_path: Path, release_of: Callable[..., Path]) -> None:
+    release = release_of(PEOPLE, tmp_path)
+    file = write_csv(tmp_path / "new.csv")
+    for options in ((), ("--no-verify",)):
+        done = call(release, file, *options)
+        assert done.exit_code == 0, done.output
+        assert [row["id"] for row in rows_of(done.stdout)] == list("abcd")
+    (release / "certificate.json").write_text("{}")
+    assert list(rows_of(call(release, file, "--no-verify").stdout)[0]) == ["prediction"]
