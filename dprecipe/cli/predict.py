@@ -186,7 +186,7 @@ class Answers:
     def add_arrays(
         self, arrays: NDArray[np.generic], columns: Mapping[str, Values], unreadable: Collection[int]
     ) -> None:
-        """Predicts images or arrays, of which those in the places `unreadable` stand for none."""
+        """Predicts images or arrays; those in the places `unreadable` stand for none."""
         self.empty += len(unreadable)
         if self._lenient or not self.problems.found:
             self._write(self.preparation.prepare_array(arrays), columns, unreadable)
@@ -220,7 +220,7 @@ class Answers:
         if not np.isfinite(outputs).all():
             raise DataFault(
                 "what the model computes is no number: its weights are damaged, or were when training ended",
-                "ask whoever trained it for another release",
+                "ask for another release",
             )
         answers: list[NDArray[Any]] = [_join_names(self._model.decide(outputs), self._model)]
         if self._probabilities:

@@ -6,7 +6,8 @@ Here are tables, and what a file is; images and arrays are in `new_arrays`.
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from dprecipe.text.spelling import normalise_texts
 if TYPE_CHECKING:
     from dprecipe.data.arrow_table import Chunks
     from dprecipe.data.sources.queries import AnyDuckDb
+    from dprecipe.data.sources.read_duckdb import Result
     from dprecipe.data.sources.read_parquet import ShardFormat
 
 Format = Literal["csv", "json_lines", "parquet", "npz", "idx", "folder"]
@@ -157,10 +159,7 @@ class NewQuery:
         Raises:
             DataFault: a file is damaged, or the query does not fit the files.
         """
-        from dprecipe.data.sources.read_duckdb import open_result
-
-        limits = AllRows(Problems(private=True, finished=True))
-        with open_result(self.source, self.tables, False, DataFile(Path(), RESULT, RESULT), limits) as result:
+        with self._open(AllRows(Problems(private=True, finished=True))) as result:
             return normalise_texts(result.names)
 
     def read(self, sink: RecordSink) -> None:
@@ -169,12 +168,17 @@ class NewQuery:
         Raises:
             DataFault: as `list_columns`; or the query fails on a row, or the result has not the columns.
         """
+        limits = AllRows(sink.problems)
+        with self._open(limits) as result:
+            add_chunks(result.chunks, sink, limits)
+
+    @contextmanager
+    def _open(self, limits: AllRows) -> Iterator[Result]:
         with importing_libraries("a query"):
             from dprecipe.data.sources.read_duckdb import open_result
 
-        limits = AllRows(sink.problems)
         with open_result(self.source, self.tables, False, DataFile(Path(), RESULT, RESULT), limits) as result:
-            add_chunks(result.chunks, sink, limits)
+            yield result
 
 
 def add_chunks(chunks: Chunks, sink: RecordSink, limits: AllRows) -> None:
@@ -215,7 +219,8 @@ def open_shards(file: DataFile, limits: AllRows, columns: Columns) -> Chunks:
         DataFault: the folder is none, or has several splits.
     """
     shards, files = _find_shards(file, columns)
-    from dprecipe.data.sources.read_parquet import read_shards
+    with importing_libraries("a Parquet file"):
+        from dprecipe.data.sources.read_parquet import read_shards
 
     return partial(read_shards, shards, files, None, limits)
 
@@ -227,7 +232,8 @@ def list_shard_columns(file: DataFile) -> list[str]:
         DataFault: it can't be read.
     """
     shards, files = _find_shards(file, {})
-    from dprecipe.data.arrow_table import reading_arrow
+    with importing_libraries("a Parquet file"):
+        from dprecipe.data.arrow_table import reading_arrow
 
     limits = AllRows(Problems(private=True, finished=True))
     with reading_arrow(partial(shards.describe, files[0]), limits):

@@ -15,7 +15,7 @@ from dprecipe.faults import DataFault
 MAX_PROBLEMS = 20
 """Different problems that are reported for one source."""
 MAX_PLACES = 20
-"""Places of one problem that are listed to whoever can only correct the file."""
+"""Places of one problem that are listed where only the file can be corrected."""
 Place = Callable[[int], str]
 """The place of a row of a chunk: a name that a log may have, a comma, and the rest: `adult.csv, line 12`."""
 
