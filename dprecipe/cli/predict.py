@@ -43,7 +43,7 @@ def predict(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...",
+            metavar="FILE",
             help="Records: CSV, JSON lines, Parquet, .npz, IDX, folders of images; or TABLE=FILE, for its query.",
             show_default=False,
         ),
@@ -98,7 +98,10 @@ def predict(
 
     model = load(release)
     if probabilities:
-        model.check_probabilities()
+        try:
+            model.check_probabilities()
+        except DataFault as fault:
+            raise DataFault(fault.message, "leave out --probabilities") from None
     data = read_training_data(release, verified)
     records = open_new_records(named, model.file, data)
     kept = tuple(_choose_kept(records, data) if keep is None else keep)
@@ -134,8 +137,8 @@ def _report(answers: Answers, out: Path | None, others: Sequence[str]) -> None:
             f"  {fault.message}" + (f" ({fault.private})" if is_watched and fault.private else "")
             for fault in answers.unreadable.list_faults()
         ]
-        count = f"{answers.empty:,} " if is_watched else ""
-        screen.write_note(f"{count}records that can't be read have an empty prediction:", *lines)
+        count = f" ({answers.empty:,})" if is_watched else ""
+        screen.write_note(f"records that can't be read have an empty prediction{count}:", *lines)
     written = "" if out is None else f"wrote {out}"
     if is_watched:
         found = answers.preparation.describe_undeclared(missing=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dprecipe import screen
 from dprecipe.cli.files import check_absent, writing_new
-from dprecipe.faults import UsageFault
+from dprecipe.faults import DataFault, UsageFault
 from dprecipe.libraries import check_libraries, importing_libraries
 
 Columns: TypeAlias = "Mapping[str, Sequence[Any] | NDArray[Any]]"
@@ -123,12 +123,17 @@ class ParquetWriter:
         self._writer: Any = None
 
     def write(self, columns: Columns) -> None:
-        """Appends rows; a type that a first chunk leaves open (all missing) is text."""
+        """Appends rows. Copied columns are whole numbers if the first chunk has nothing else, and otherwise texts.
+
+        Raises:
+            DataFault: a later chunk has something else.
+        """
         with importing_libraries("a .parquet file"):
             import pyarrow as pa
             import pyarrow.parquet as pq
 
-        table = pa.table({name: _arrow(pa, values) for name, values in columns.items()})
+        types = {} if self._writer is None else {field.name: field.type for field in self._writer.schema}
+        table = pa.table({name: _arrow(pa, name, values, types.get(name)) for name, values in columns.items()})
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._path, table.schema)
         self._writer.write_table(table)
@@ -144,12 +149,21 @@ def _list_rows(columns: Columns) -> Iterator[tuple[Any, ...]]:
     return zip(*lists, strict=True)
 
 
-def _arrow(pa: Any, values: Sequence[Any] | NDArray[Any]) -> Any:
-    """Predictions and probabilities with their own types; copied columns, whose chunks may differ in type, as text."""
+def _arrow(pa: Any, name: str, values: Sequence[Any] | NDArray[Any], kind: Any) -> Any:
+    """Predictions and probabilities with their own types, copied columns as whole numbers or texts; `kind`: of earlier
+    chunks."""
     if isinstance(values, np.ndarray):
         if values.dtype.kind not in "UO":
             return pa.array(values)
         values = values.tolist()
+    present = [value for value in values if value is not None]
+    are_whole = all(type(value) is int and -(2**63) <= value < 2**63 for value in present)
+    if kind == pa.int64() and not are_whole:
+        raise DataFault(
+            f"the kept column {name!r} holds whole numbers, and then other values", "write CSV or JSON lines, by --out"
+        )
+    if kind == pa.int64() or (kind is None and present and are_whole):
+        return pa.array(values, pa.int64())
     return pa.array([None if value is None else _encodable(str(value)) for value in values], pa.string())
 
 

@@ -263,7 +263,7 @@ def test_records_that_cant_be_read(tmp_path: Path, ending: str, monkeypatch: pyt
     watch(monkeypatch)
     done = call(tmp_path / "release", file, "--no-verify", "--out", out, "--allow-unreadable", "--keep", "id")
     assert done.exit_code == 0, done.output
-    assert "3 records that can't be read have an empty prediction" in done.stderr
+    assert "records that can't be read have an empty prediction (3)" in done.stderr
     assert "column 'age': a field is a number with a fraction (line 3, line 6)" in done.stderr
     assert "column 'age': a field is empty (line 5)" in done.stderr
     if ending == "parquet":
@@ -350,6 +350,18 @@ def test_weights_that_are_no_numbers_predict_nothing(release: Path, tmp_path: Pa
     refused = call(release, write_csv(tmp_path / "new.csv"), "--no-verify", "--out", tmp_path / "out.csv")
     assert (refused.exit_code, "what the model computes is no number" in refused.stderr) == (4, True)
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_kept_column_has_one_type_in_parquet(release: Path, tmp_path: Path) -> None:
+    for name, ids in (("1", [7, None]), ("2", ["x", None])):
+        pq.write_table(pa.table({"id": ids, "age": [1, 2], "sex": ["m", "f"]}), tmp_path / f"{name}.parquet")
+    first, second, out = tmp_path / "1.parquet", tmp_path / "2.parquet", tmp_path / "out.parquet"
+    refused = call(release, first, second, "--no-verify", "--keep", "id", "--out", out)
+    assert (refused.exit_code, "holds whole numbers, and then other values" in refused.stderr) == (4, True)
+    assert not out.exists()
+    done = call(release, second, first, "--no-verify", "--keep", "id", "--out", out)
+    assert done.exit_code == 0, done.output
+    assert pq.read_table(out)["id"].to_pylist() == ["x", None, "7", None]
 
 
 def as_parquet(columns: dict[str, Any]) -> bytes:
