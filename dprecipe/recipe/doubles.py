@@ -13,7 +13,7 @@ from typing import final
 from dprecipe.faults import Finding
 from dprecipe.recipe.stricter import EITHER, PROTECTING, is_stricter, show_value
 from dprecipe.recipe.vocabulary import Spot
-from dprecipe.text.tree import Node, Scalar, to_plain
+from dprecipe.text.tree import Json, Node, Scalar, to_plain
 
 
 @final
@@ -84,10 +84,11 @@ def _is_stricter(one: Explained, other: Explained) -> bool | None:
 
 
 def _is_equal(one: Explained, other: Explained) -> bool:
-    return one.meant == other.meant and _plain(one.at.node) == _plain(other.at.node)
+    are_alike = (one.keeps_value and other.keeps_value) or one.finding.remedy == other.finding.remedy
+    return one.meant == other.meant and are_alike and _plain(one.at.node) == _plain(other.at.node)
 
 
-def _plain(node: Node | None) -> object:
+def _plain(node: Node | None) -> Json:
     return None if node is None else to_plain(node)
 
 
