@@ -144,6 +144,9 @@ def _read_number(text: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise ValueError("write a number, such as 0 or 37.5")
+    if value.is_integer() and re.fullmatch(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}", text.strip()):
+        whole, grouped = text.split(".")[0].strip(), text.replace(".", "").strip()
+        raise ValueError(f"write {whole} or {grouped}, whichever is meant: the point may stand between thousands")
     return int(value) if value.is_integer() else value
 
 
