@@ -79,6 +79,9 @@ QUESTIONS = {
     rf"(are at most {BOUND}% sure|may be sure)",
     "right, evenly": rf"Both answers are equally likely\. Without the release, {AT}% of such guesses are right; "
     rf"with it, at most {BOUND}%",
+    "two together": rf"of them[\w ]+, or (none|blanked out), is right in at most {BOUND}% of cases for two"
+    rf"(, \S+% of cases for three)?( and \S+% of cases for \w+)?|which of two such groups is in the data, is right in "
+    rf"at most \S+% of cases for two(, \S+% of cases for three)?( and \S+% of cases for \w+)?",
     "sure, evenly": rf"{AT}% of such guesses[^%]+%[^%]+Whatever comes out, the attacker is at most {BOUND}% sure",
 }
 """Each form in which a document may answer a question: `at` is part of the question, `bound` the answer."""

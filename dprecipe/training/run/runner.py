@@ -186,7 +186,7 @@ class Rehearsal:
     done: str
     """Description of the trial and its speed, in words."""
     seconds: float
-    """Estimated seconds of the whole run; at most, where units may have several records: all have as many as they may."""
+    """Estimated seconds of the whole run. Where units may have several records, that is at most: all have as many."""
     checks: tuple[Check, ...]
     remarks: tuple[str, ...] = ()
     """Remarks on how gradients are computed, if it makes a difference, in words."""

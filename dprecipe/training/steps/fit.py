@@ -76,5 +76,5 @@ class Stopwatch(lightning.Callback):
 
     @property
     def seconds_per_step(self) -> float:
-        """The median: the first steps are slower than those of a long run, and so is one that the machine interrupts."""
+        """The median: the first steps are slower than those of a long run, and so are those that are interrupted."""
         return statistics.median([end - start for start, end in pairwise(self._ends)] or [0.0])
