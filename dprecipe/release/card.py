@@ -246,5 +246,5 @@ def list_context(predicate: Predicate) -> list[tuple[str, str]]:
         if question in stated:
             rows.append((question, f"{quote_words(stated[question])} (declared)"))
         else:
-            rows.append((question, f"nobody is named (the recipe has no release.statement.{key})"))
+            rows.append((question, f"no one is named (the recipe has no release.statement.{key})"))
     return [*rows, ("other runs on the same data", describe_other_runs(predicate.account))]

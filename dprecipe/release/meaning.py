@@ -35,14 +35,14 @@ SUSPICIONS = {
 }
 """The answer that an attacker believes to some degree beforehand, by relation."""
 TOGETHER = {
-    Neighbouring.ADD_OR_REMOVE_ONE: "whether all of them are in the data, or none",
+    Neighbouring.ADD_OR_REMOVE_ONE: "whether all of them are in the data, or none,",
     Neighbouring.REPLACE_ONE: "which of two such groups is in the data",
-    Neighbouring.ZERO_OUT_ONE: "whether all of them are in the data, or blanked out",
+    Neighbouring.ZERO_OUT_ONE: "whether all of them are in the data, or blanked out,",
 }
 """The same question about several units, by relation."""
 WORDS = {2: "two", 3: "three", 4: "four"}
 SIZES = tuple(WORDS)
-"""Numbers of units whose bound together is told."""
+"""Numbers of units whose bound together is shown."""
 SCALE = "Ponomareva et al. 2023, How to DP-fy ML"
 """Source of the words of `describe_scale`."""
 
@@ -169,36 +169,37 @@ def describe_unit(claim: Claim) -> str:
 
 
 def guess_together(claim: Claim, size: int) -> float:
-    """Returns a bound on the share of right guesses about `size` units that leave together, at even odds."""
+    """Returns a bound on the share of right guesses about `size` units together, at even odds."""
     points = [(0.0, claim.risk.advantage), (claim.epsilon, claim.delta)]
     points += [(point.epsilon, point.delta) for point in claim.profile]
-    whole = list[tuple[float, float]]()
-    if claim.gdp is not None and claim.gdp.to_epsilon is None:
-        whole.append((0.0, gdp.delta(groups.extend_gaussian(claim.gdp.mu, size), 0.0)))
-    elif claim.gdp is not None and claim.gdp.to_epsilon is not None:
-        points += groups.list_gaussian_points(claim.gdp.mu, claim.gdp.to_epsilon)
-    return risk.best_guess([*groups.extend_points(points, size), *whole], EVEN)
+    extended, bound = groups.extend_points(points, size), claim.gdp
+    if bound is not None and bound.to_epsilon is not None:
+        extended += groups.extend_points(groups.list_gaussian_points(bound.mu, bound.to_epsilon), size)
+    elif bound is not None:
+        extended.append((0.0, gdp.delta(groups.extend_gaussian(bound.mu, size), 0.0)))
+    return risk.best_guess(extended, EVEN)
 
 
 def describe_group(claim: Claim) -> str:
-    """Describes what the claim for one unit leaves to several that leave the data together."""
+    """Describes what the claim for one unit leaves to several together."""
     several = "Several records, such as all of one person or of a family,"
     if claim.unit.column is not None:
         several = "Several of them, such as a family,"
     shares = {size: read_percent(guess_together(claim, size)) for size in SIZES}
-    told = [f"{share} of cases for {WORDS[size]}" for size, share in shares.items() if share != ALL]
+    bounded = [f"{share} for {WORDS[size]}" for size, share in shares.items() if share != ALL]
     text = f"{several} are protected less than one alone."
-    if told:
-        listed = " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
-        text += f" An attacker who guesses {TOGETHER[Neighbouring(claim.neighbouring)]}, is right in at most {listed}."
-    if len(told) < len(SIZES):
-        text += f" For {WORDS[SIZES[len(told)]]} or more, this certificate gives no bound that is of use."
+    if bounded:
+        bounded[0] = bounded[0].replace("%", "% of cases")
+        listed = " and ".join([", ".join(bounded[:-1]), bounded[-1]] if len(bounded) > 1 else bounded)
+        text += f" An attacker who guesses {TOGETHER[Neighbouring(claim.neighbouring)]} is right in at most {listed}."
+    if len(bounded) < len(SIZES):
+        text += f" For {WORDS[SIZES[len(bounded)]]} or more, this certificate gives no bound that is of use."
     return text
 
 
 def list_group(claim: Claim) -> list[tuple[str, str]]:
-    """Lists what holds for several units that leave together: the claim's pair for so many, and μ where it bounds every
-    ε. Numbers of units of which neither says anything are left out."""
+    """Lists what holds for several units together: the claim's pair extended to them, and μ where it bounds every ε.
+    Numbers of units for which neither bounds anything are left out."""
     rows = []
     for size in SIZES:
         parts, pair = [], groups.extend_point(claim.epsilon, claim.delta, size)

@@ -124,13 +124,13 @@ def _claim(predicate: Predicate) -> str:
 def _risk(predicate: Predicate) -> list[str]:
     """Renders what attacks attain at most; nothing where no one is protected."""
     claim = predicate.claim
-    if summary.protects_nobody(predicate):
+    if summary.is_void(predicate):
         return []
     text = f"An attacker wants to find out {meaning.ask_question(claim)}, and knows everything else."
     table = render_table(("", ""), meaning.list_risk(claim))
     body = f'<p class="small">{escape_html(text)} All numbers are upper bounds.</p>{table}'
     if several := meaning.list_group(claim):
-        together = "Of k that leave together: kε and δ (1 + e^ε + … + e^((k-1)ε)), rounded up."
+        together = "What holds for k of them together: kε and δ (1 + e^ε + … + e^((k-1)ε)), rounded up."
         body += f'<p class="small">{escape_html(together)}</p>{render_table(("", ""), several)}'
     return [render_section("What an attack can attain", body)]
 
@@ -157,7 +157,7 @@ def _statement(predicate: Predicate) -> list[str]:
     rows = predicate.statement.model_copy(update=dict.fromkeys(summary.DECLARED)).list_rows()
     if not rows:
         return []
-    text = "In the words of the recipe's author; nobody checked them."
+    text = "In the words of the recipe's author; not checked."
     table = render_table(("", ""), rows)
     return [render_section("Statement of the curator", f'<p class="small">{escape_html(text)}</p>{table}')]
 

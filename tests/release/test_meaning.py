@@ -204,7 +204,7 @@ def test_guesses_about_several_are_bounded_and_those_that_are_not_are_said_to_be
     alone = whole.model_copy(update={"gdp": None})
     for claim in (whole, part, alone):
         text = meaning.describe_group(claim)
-        by_word = {word: float(share) for share, word in re.findall(r"([\d.]+)% of cases for (\w+)", text)}
+        by_word = {word: float(share) for share, word in re.findall(r"([\d.]+)%(?: of cases)? for (\w+)", text)}
         for size, word in meaning.WORDS.items():
             truth = 100 * 0.5 * (1 + math.erf(size * mu / 2 / math.sqrt(2)))
             assert truth <= by_word.get(word, 100)

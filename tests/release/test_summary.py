@@ -109,9 +109,9 @@ def test_the_first_screen_answers_what_boards_ask() -> None:
         "Several of them, such as a family, are protected less than one alone.",
         "The model stays as it is, and so does its guarantee",
         "about any one patient, also about one that is deleted later",
-        "nobody says (the recipe has no release.statement.data_source)",
-        "nobody is named (the recipe has no release.statement.curators)",
-        "nobody is named (the recipe has no release.statement.contact)",
+        "the recipe does not say (it has no release.statement.data_source)",
+        "no one is named (the recipe has no release.statement.curators)",
+        "no one is named (the recipe has no release.statement.contact)",
         "This run is charged to no account.",
         "facts about a population",
     ):

@@ -194,7 +194,7 @@ class Rehearsal:
     """Estimated seconds where each unit has one record; None where none may have more."""
 
     def describe_time(self) -> str:
-        """Describes how long the run takes. How many records the units have is private, so that both ends are told."""
+        """Describes how long the run takes. How many records the units have is private, so that both ends are shown."""
         if self.least_seconds is None:
             return f"about {write_duration(self.seconds)} for the run"
         return (
