@@ -134,8 +134,7 @@ def _rehearse(plan: Plan, unused: Sequence[str]) -> int:
         from dprecipe.training.run import start as training
 
     result = training.rehearse(plan)
-    estimate = f"about {result.seconds / 60:.1f} minutes for the run"
-    write_output([*result.remarks, f"rehearsed {result.done}, {estimate}; nothing was spent"])
+    write_output([*result.remarks, f"rehearsed {result.done}, {result.describe_time()}; nothing was spent"])
     return 0
 
 
