@@ -222,7 +222,7 @@ def test_keys_of_the_table_are_not_keys_at_the_same_place() -> None:
         ("60.0", "write 60"),
         ('"60.0"', "write 60"),
         ("1.0000", "write 1"),  # no thousands
-        ('"12.5"', "write a whole number or a block of `max`"),
+        ('"12.5"', "write a whole number or a block with `max`"),
         ('"1438"', "remove the quotes"),
     ],
 )
