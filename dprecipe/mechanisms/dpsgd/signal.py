@@ -21,9 +21,6 @@ from dprecipe.noise.schema import phases
 from dprecipe.noisy_sum.sampling import noise_multiplier
 from dprecipe.privacy.rounding import round_down, round_up
 
-MAX_NOISE = 0.5
-"""The length of a run's noise over that of its longest signal, from which on linear models hardly ever beat a
-constant."""
 MAX_EPSILON = 100.0
 
 
@@ -33,7 +30,8 @@ def check_signal(run: DpsgdRun) -> Iterator[Finding]:
     In T steps with B units each, clipped gradients add up to a vector of at most T B C, and noise to one of p
     coordinates with a deviation of √T σ C each, so about √(p T) σ C long. The ratio √p σ / (√T B) depends on neither
     the data, the learning rate, momentum nor averages. Sampling and schedules only raise what a budget leaves: with all
-    N units in each step √T / σ is μ of the Gaussian that (ε, δ) allows, so the ratio is at least √p / (N μ).
+    N units in each step √T / σ is μ of the Gaussian that (ε, δ) allows, so the ratio is at least √p / (N μ). It is a
+    warning where the noise is longer than the longest signal. Of the coordinates of K classes, one of K carries none.
     """
     facts = run.facts
     if run.family != "gaussian" or run.weights is not None or not isinstance(facts.model, Linear | LogisticRegression):
@@ -41,21 +39,21 @@ def check_signal(run: DpsgdRun) -> Iterator[Finding]:
     described = describe_data(facts.data)
     answers = max(1, described.outputs - isinstance(described.target, ClassTarget))
     coordinates = answers * (described.width + facts.model.bias)
-    needed = math.sqrt(coordinates) / MAX_NOISE
+    needed = math.sqrt(coordinates)
     budgeted, planned = _budgeted_signal(facts), _planned_signal(run)
     signal = min(budgeted, planned)
     if signal >= needed:
         return
     remedies = _raise_noise_limit(run, needed, planned) if budgeted >= needed else _relax_budget(facts, needed)
-    if budgeted < needed and answers * (1 + facts.model.bias) <= (fits := (MAX_NOISE * budgeted) ** 2):
+    if budgeted < needed and answers * (1 + facts.model.bias) <= (fits := budgeted**2):
         remedies.append(f"learn from at most {int(fits / answers) - facts.model.bias} features")
     if planned < needed and budgeted < needed:
         remedies = [f"set {run.problem.path} to auto, and {' or '.join(remedies)}"]
     yield Finding(
         "R266",
         f"noise drowns the gradients: over the whole run, noise on {coordinates:,} coordinates is "
-        f"{math.sqrt(coordinates) / signal:.2g} times as long as the longest signal of {facts.size:,} {facts.unit}s; "
-        f"from {MAX_NOISE:g} on, a linear model hardly ever beats a constant",
+        f"{needed / signal:.2g} times as long as the longest signal of {facts.size:,} {facts.unit}s; a linear model then "
+        "rarely beats a constant",
         ", or ".join(remedies),
         "mechanism.noise",
         severity=Severity.WARNING,
