@@ -216,6 +216,8 @@ def encode_labels(
         def encode(present: Values, rows: Sequence[int]) -> Labels:
             return encode_labels({column: present}, label, select_places(place, rows), problems, counts)
 
+        if counts is not None:
+            counts.column(column, "label").missing += int(missing.sum())
         return encode_present(values, missing, encode)
     if isinstance(target, NumberTarget | CountTarget):
         numbers = _numbers(values, label, report)

@@ -330,6 +330,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r306-semi-supervised": ("training.semi_supervised=null",),
     "r306-pnsgd-loss": ("training.loss=null",),
     "r310-pate-number": ("data.train.label={range: null, values: [home, died]}",),
+    "r310-pate-omitted": ("data.train.label.missing=null",),
     "r310-pate-several": (
         "data.train.label={several: null, values: [home, died]}",
         "data.train.label={several: null, classes: 2}",
