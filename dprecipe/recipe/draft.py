@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from dprecipe.contract.starter import Task
-from dprecipe.data.sample import LEFT_OUT, Drafted, draft_column, draft_label, is_missing
+from dprecipe.data.sample import LEFT_OUT, Drafted, draft_column, draft_label
 from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, Table
-from dprecipe.data.words import Header
+from dprecipe.data.words import MARKS, NULLS, Header
 from dprecipe.faults import UsageFault
 from dprecipe.recipe.mismatch import BLANK
 from dprecipe.text.dump import dump_inline
@@ -180,9 +180,11 @@ def _list_known(declared: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _draft_label(name: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Drafts a label; one that some rows lack is omitted there."""
+    """Drafts a label; one that some rows lack is omitted there. A mark such as `?` may be the name of a class, and is
+    missing where nothing can be learned otherwise."""
     declared = draft_label(texts)
-    present = [text for text in texts if text and (declared or not is_missing(text))]
+    marks = NULLS if declared else MARKS
+    present = [text for text in texts if text and text.casefold() not in marks]
     gaps = len(present) < len(texts) and "several" not in declared
     declared = draft_label(present) if gaps else declared
     if not declared:

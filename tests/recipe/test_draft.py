@@ -122,8 +122,9 @@ def test_a_public_draft_validates_and_fits_its_sample(
 @pytest.mark.parametrize(
     ("labels", "declared"),
     [
-        (["x", "", "x", "y", "y"] * 4, "values: [x, y], missing: omit"),
-        (["1.5", "NA", "2.5", "7.5", "9.0"] * 4, "range: [1, 9], missing: omit"),
+        (["home", "", "home", "died", "NA"] * 4, "values: [died, home], missing: omit"),
+        (["home", "?", "home", "none", "NA"] * 4, 'values: ["?", home, none], missing: omit'),
+        ([*(f"{row}.5" for row in range(1, 20)), "NA"], "range: [0, 20], missing: omit"),
         (["0", "", "1", "2", "2"] * 8, "classes: 3, missing: omit"),
     ],
 )
