@@ -1,6 +1,6 @@
 """Records without a label, where a recipe says `label: {missing: omit}`: they take part with weight zero.
 
-*Guarantee*: whoever may take part without a label changes no claim. The loss of a record is a function of it alone, and
+*Guarantee*: records without a label change no claim. The loss of a record is a function of it alone, and
 the constant 0 where its label is missing; its gradient is then the zero vector, which is as short as clipping demands.
 So every record, labelled or not, adds a vector of at most the clip norm: adding, removing, replacing or blanking out
 one moves the sum as far as before, batches are drawn from all records, and `data.size` counts them all. How many labels

@@ -282,7 +282,9 @@ def _classes_by_name(values: Values, names: Sequence[str], report: ColumnReport)
 def _no_label(text: str, row: int, report: ColumnReport) -> bool:
     empty = text == ""
     if empty:
-        report.add(row, "a label is empty", "write label.missing: omit, remove the row from the file, or give it a label")
+        report.add(
+            row, "a label is empty", "write label.missing: omit, remove the row from the file, or give it a label"
+        )
     return empty
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,8 +82,3 @@ def test_masks() -> None:
     assert is_omitted(np.array([0, -1, 3])).tolist() == [False, True, False]
     assert is_omitted(np.array([0.0, NAN], np.float32)).tolist() == [False, True]
     assert find_missing(["?", "no", " "], ("?",)).tolist() == [False, False, True]
-
-
-def test_the_guarantee_is_on_the_page() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "data.md").read_text("utf-8")
-    assert "missing: omit" in page and "weight zero" in page

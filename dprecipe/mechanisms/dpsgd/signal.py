@@ -52,7 +52,7 @@ def check_signal(run: DpsgdRun) -> Iterator[Finding]:
     yield Finding(
         "R266",
         f"noise drowns the gradients: over the whole run, noise on {coordinates:,} coordinates is "
-        f"{needed / signal:.2g} times as long as the longest signal of {facts.size:,} {facts.unit}s; a linear model then "
+        f"{needed / signal:.2g} times as long as the longest signal of {facts.size:,} units; a linear model then "
         "rarely beats a constant",
         ", or ".join(remedies),
         "mechanism.noise",
@@ -83,7 +83,7 @@ def _moves(facts: Facts) -> int:
 
 def _relax_budget(facts: Facts, needed: float) -> list[str]:
     """Returns the smallest changes by which the budget leaves enough of the signal."""
-    remedies = [f"gather {math.ceil(round_up(needed / _budgeted_signal(facts) * facts.size)):,} {facts.unit}s"]
+    remedies = [f"gather {math.ceil(round_up(needed / _budgeted_signal(facts) * facts.size)):,} units"]
     low, high = facts.cap or 0.0, MAX_EPSILON
     multiplier = needed * _moves(facts) / facts.size
     if gaussian_delta(high, multiplier) <= facts.budget.delta:
@@ -95,7 +95,7 @@ def _relax_budget(facts: Facts, needed: float) -> list[str]:
 
 
 def _raise_noise_limit(run: DpsgdRun, needed: float, planned: float) -> list[str]:
-    """Returns changes of noise that the budget may leave room for."""
+    """Returns changes of noise that the budget may allow."""
     noise = phases(run.spec.noise)
     if len(noise) > 1 or isinstance(noise[0][1].multiplier, Schedule):
         return [f"multiply the noise by {round_down(planned / needed, 2):g}, as far as the budget allows"]
@@ -132,8 +132,8 @@ def check_rate(run: DpsgdRun) -> Iterator[Finding]:
         moving = ".to" if isinstance(optimizer.lr, Schedule) else ""
         yield Finding(
             "R267",
-            f"steps overshoot: above a learning rate of {stable:.3g} predictions swing around the labels, here by about "
-            f"{swing:.2g} times half of the label's range",
+            f"steps overshoot: above a learning rate of {stable:.3g} predictions swing around the labels, here by "
+            f"about {swing:.2g} times half of the label's range",
             f"lower training.optimizer.lr{moving} to {round_down(stable / (1 + norm**2), 2):g} or less",
             f"training.optimizer.lr{moving}",
             severity=Severity.WARNING,
@@ -160,4 +160,3 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 def _normal(z: float) -> float:
     return math.erfc(-z / math.sqrt(2)) / 2
-
