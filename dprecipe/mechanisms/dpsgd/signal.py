@@ -29,9 +29,10 @@ def check_signal(run: DpsgdRun) -> Iterator[Finding]:
 
     In T steps with B units each, clipped gradients add up to a vector of at most T B C, and noise to one of p
     coordinates with a deviation of √T σ C each, so about √(p T) σ C long. The ratio √p σ / (√T B) depends on neither
-    the data, the learning rate, momentum nor averages. Sampling and schedules only raise what a budget leaves: with all
-    N units in each step √T / σ is μ of the Gaussian that (ε, δ) allows, so the ratio is at least √p / (N μ). It is a
-    warning where the noise is longer than the longest signal. Of the coordinates of K classes, one of K carries none.
+    the data, the learning rate, momentum nor averages. A budget allows the most signal with all N units in each step:
+    √T / σ is then μ of the Gaussian that (ε, δ) allows, and the ratio √p / (N μ); sampling only raises it (tested, not
+    proved). It is a warning where the noise is longer than the longest signal. Of the coordinates of K classes, one
+    of K carries none.
     """
     facts = run.facts
     if run.family != "gaussian" or run.weights is not None or not isinstance(facts.model, Linear | LogisticRegression):
@@ -85,11 +86,11 @@ def _relax_budget(facts: Facts, needed: float) -> list[str]:
     """Returns the smallest changes by which the budget leaves enough of the signal."""
     remedies = [f"gather {math.ceil(round_up(needed / _budgeted_signal(facts) * facts.size)):,} units"]
     low, high = facts.cap or 0.0, MAX_EPSILON
-    multiplier = needed * _moves(facts) / facts.size
-    if gaussian_delta(high, multiplier) <= facts.budget.delta:
+    mu = needed * _moves(facts) / facts.size
+    if gaussian_delta(high, mu) <= facts.budget.delta:
         for _ in range(60):
             middle = (low + high) / 2
-            low, high = (low, middle) if gaussian_delta(middle, multiplier) <= facts.budget.delta else (middle, high)
+            low, high = (low, middle) if gaussian_delta(middle, mu) <= facts.budget.delta else (middle, high)
         remedies.append(f"raise budget.epsilon to {round_up(high, 2):g}")
     return remedies
 
@@ -154,8 +155,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     if mu == 0:
         return 0.0
     lower, upper = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
-    # e^ε Φ(upper) underflows where Φ does, and e^ε may not overflow first: the caller's ε is at most MAX_EPSILON
-    return _normal(lower) - math.exp(min(epsilon, 700.0)) * _normal(upper)
+    return _normal(lower) - math.exp(min(epsilon, 700.0)) * _normal(upper)  # beyond 700 e^ε overflows
 
 
 def _normal(z: float) -> float:
