@@ -72,6 +72,7 @@ tr:last-child>*{{border-bottom:0}}
 .yes{{color:var(--good);font-weight:600}}
 .no{{color:var(--bad);font-weight:600}}
 ul{{margin:0;padding-left:1.2rem}}
+p,li,figcaption,summary{{overflow-wrap:anywhere}}
 p+ul,ul+table{{margin-top:.6rem}}
 code,pre{{font:.88rem/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}}
 pre{{background:var(--back);border-radius:8px;padding:1rem;margin:.6rem 0 0}}

@@ -76,7 +76,7 @@ def _ask(ask: Ask, question: str, read: Callable[[str], Any]) -> Any:
 
 
 def _ask_column(name: str, texts: Sequence[str], ask: Ask, answers: Declarations) -> None:
-    made = draft_column(texts)
+    made = draft_column(texts, name)
     usual = "text" if made.kind == "empty" else "-" if made.kind in LEFT_OUT else made.kind
     kind = _ask(ask, f"{name}: kind (Enter: {usual})", _choose((*KINDS, "-"))) or usual
     if kind == "-":
@@ -147,6 +147,9 @@ def _read_number(text: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise ValueError("write a number, such as 0 or 37.5")
+    if value.is_integer() and re.fullmatch(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}", text.strip()):
+        whole, grouped = text.split(".")[0].strip(), text.replace(".", "").strip()
+        raise ValueError(f"write {whole} or {grouped}, whichever is meant: the point may stand between thousands")
     return int(value) if value.is_integer() else value
 
 

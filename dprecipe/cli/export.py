@@ -42,7 +42,7 @@ def export(
     Raises:
         UsageFault: another form, `out` exists, or a flag does not belong to the form.
         CertificateInvalid: the release does not verify.
-        DataFault, RunFailed: see `models.onnx.export_onnx` and `release.distribution.write_hub_folder`.
+        DataFault, RunFailed: see `dprecipe.models.onnx.export_onnx` and `release.distribution.write_hub_folder`.
     """
     release = find_model_folder(release)
     check_absent(out)

@@ -126,7 +126,8 @@ def is_release(folder: Path) -> bool:
 
 @contextmanager
 def writing_new(out: Path) -> Iterator[Path]:
-    """Yields a path to write to; the file gets its name when the block succeeds, and is removed otherwise.
+    """Yields a path to write to; the file gets its name when the block succeeds, on disk as a whole, and is removed
+    otherwise.
 
     Raises:
         UsageFault: a file of this name has appeared.
@@ -135,7 +136,9 @@ def writing_new(out: Path) -> Iterator[Path]:
     draft = out.with_name(f".{out.stem}.{secrets.token_hex(4)}{out.suffix}")
     try:
         yield draft
+        durable.sync_folder(draft)
         os.link(draft, out)  # unlike a rename, it replaces nothing
+        durable.sync_folder(out.parent)
     except FileExistsError:
         check_absent(out)
         raise

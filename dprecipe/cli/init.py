@@ -128,14 +128,14 @@ def init_from(
         unit = unit or ask_line("column that names who is protected (Enter: each record is one): ") or None
         found, unit = find_names(sample, Asked(public, declared, label, unit))
         answers = ask_answers(sample, found, unit, ask_line)
-    data, task = draft_data(sample, Asked(public, declared, label, unit, answers))
-    _write(path, make_starter(mechanism, source, make_name(path), data, path.name, task, answers.statement))
+    data = draft_data(sample, Asked(public, declared, label, unit, answers))
+    _write(path, make_starter(mechanism, source, make_name(path), data.text, path.name, data.task, answers.statement))
     if private:
         kinds = "" if isinstance(sample, Arrays) else f", and the kind of each by its first {PRIVATE_ROWS} rows"
         names = "names and shapes of its arrays" if isinstance(sample, Arrays) else "names of its columns"
         write_output([f"read off the private file: {names}{kinds}; check that these may be published, as a recipe is"])
-    first = f"fill in each {BLANK}, then " if f": {BLANK}" in data else ""
-    write_output([f"wrote {path}; next: {first}dprecipe validate {shlex.quote(str(path))}"])
+    first = f"fill in each {BLANK}, then " if f": {BLANK}" in data.text else ""
+    write_output([*data.remarks, f"wrote {path}; next: {first}dprecipe validate {shlex.quote(str(path))}"])
 
 
 def _taken(path: Path) -> UsageFault:

@@ -99,10 +99,10 @@ COMMANDS = (
             "tune": "Train several times with values drawn at random, and release the best model alone.",
             "verify": "Recompute a certificate with an independent accountant.",
             "compare": "Compare score and ε of runs under one claim, paired over seeds.",
-            "predict": "Predicts the records of a file with a released model.",
-            "export": "Writes a released model for other programs.",
-            "generate": "Writes texts with a released language model.",
-            "synthesize": "Writes synthetic records with a released language model, and its certificate beside them.",
+            "predict": "Predict the records of files with a released model.",
+            "export": "Write a released model for other programs.",
+            "generate": "Write texts with a released language model.",
+            "synthesize": "Write synthetic records with a released language model, and its certificate beside them.",
             "prior": "Learn initial weights from images made from a seed, and from no real data.",
         }
     )

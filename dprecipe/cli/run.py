@@ -97,6 +97,8 @@ def run(
         score = f", {finished.score.describe()} on {finished.score.records:,} held-out records (more in {kept})"
     elif finished.score is not None:
         score = f", scores on private records are in {kept}"
+    elif finished.has_model and plan.data.held_out is None:
+        score = ", no score (data.test holds out no records)"
     spent = f"spent {describe_spent(finished.epsilon, plan.budget)}"
     next_step = f"publish {finished.release}; check it with: dprecipe verify {shlex.quote(str(finished.release))}"
     if not finished.verified:
@@ -132,8 +134,7 @@ def _rehearse(plan: Plan, unused: Sequence[str]) -> int:
         from dprecipe.training.run import start as training
 
     result = training.rehearse(plan)
-    estimate = f"about {result.seconds / 60:.1f} minutes for the run"
-    write_output([*result.remarks, f"rehearsed {result.done}, {estimate}; nothing was spent"])
+    write_output([*result.remarks, f"rehearsed {result.done}, {result.describe_time()}; nothing was spent"])
     return 0
 
 

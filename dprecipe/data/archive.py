@@ -158,7 +158,7 @@ class Archive:
             result = ", ".join(["records", *map(str, dims[1:])]) if dims else ""
             raise DataFault(
                 f"{file}: array {name!r} has the shape [{result}], expected [records{sizes}]",
-                "declare the shape that the file has, or store one entry per record",
+                "store one entry per record of that shape, or declare the shape that the file has",
             )
         size = math.prod(dims) * dtype.itemsize
         if min(dims) < 0 or size > self._member(name).compress_size * GZIP_LIMIT:

@@ -176,7 +176,7 @@ def image_bytes(column: Any, name: str, file: DataFile, finished: bool = False) 
         kind = column.type
     if not (types.is_binary(kind) or types.is_large_binary(kind)):
         raise file.fault(
-            f"column {name!r} holds {name_type(kind)}, expected images: a struct of `bytes` and `path`",
+            f"column {name!r} holds {name_type(kind)}, expected images: a struct of bytes and path",
             "name the image column: --image-column"
             if finished
             else "name the image column, or declare `columns` for a table",

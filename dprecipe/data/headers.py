@@ -104,7 +104,8 @@ def _check_kind(column: str, block: Mapping[str, Any], texts: Sequence[str]) -> 
     ):
         return
     made = draft_column(texts)
-    if made.kind == "name" or (kind in ("numeric", "integer") and made.kind in ("numeric", "integer")):
+    digits = made.kind == "name" and all(text.isdecimal() for text in present)
+    if digits or (kind in ("numeric", "integer") and made.kind in ("numeric", "integer")):
         return  # digits of no known meaning; numbers as people write them
     remedy = "correct its kind"
     if kind in ("numeric", "integer"):

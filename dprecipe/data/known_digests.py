@@ -3,8 +3,8 @@
     FOLDER/digests.json   for each file: its state when it was read, and its digest; both under the folder's secret
 
 *What is remembered decides which copy a run takes, and nothing else.* The records that a run trains on are bound to its
-ledger and certificate by a commitment to the arrays themselves (`training.provenance`), which is made again at every
-start, from every byte that is used. So a digest that is wrongly remembered can make a run train on the records that a
+ledger and certificate by a commitment to the arrays themselves, which is made again at every start, from every byte
+that is used. So a digest that is wrongly remembered can make a run train on the records that a
 file held before; it cannot make a certificate speak of other records than those, nor a resumed run change them. Code
 that states something about the *files* (an account is bound to them; weights state which they were learned from) reads
 them again (`forgets`), so that the statement is about the records that are used.

@@ -1,31 +1,42 @@
-"""Files of new records, for a model that is finished: read as training's were, a chunk at a time, none kept."""
+"""Files of new records, for a model that is finished: read as training's were, a chunk at a time, none kept.
+
+Here are tables, and what a file is; images and arrays are in `new_arrays`.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Literal, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.data.columns import Columns
 from dprecipe.data.files import READ_ERRORS, DataFile
-from dprecipe.data.images import MAX_IMAGE_BYTES, Decode, ImageForm, decoding_images
-from dprecipe.data.problems import Problems
+from dprecipe.data.problems import Place, Problems
 from dprecipe.data.values import MAX_VALUE_BYTES, Values
 from dprecipe.data.words import Header, find_delimiter
 from dprecipe.faults import DataFault
 from dprecipe.libraries import importing_libraries
+from dprecipe.text.spelling import normalise_texts
 
 if TYPE_CHECKING:
-    from dprecipe.data.sources.row_selection import RowSink
+    from dprecipe.data.arrow_table import Chunks
+    from dprecipe.data.sources.queries import AnyDuckDb
+    from dprecipe.data.sources.read_duckdb import Result
+    from dprecipe.data.sources.read_parquet import ShardFormat
 
-FILE, IMAGE = "file", "image"
-"""The column of a folder of images, the name of each; the column of images in a Parquet file."""
-IMAGES = 256
-MAX_HEADER = 1 << 20
+Format = Literal["csv", "json_lines", "parquet", "npz", "idx", "folder"]
+JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
+MAX_FIRST_LINE = 4 << 20
+MAX_BLANK = 100_000
+RESULT = "the query's result"
+SPLIT = "name the folder of one split, or its Parquet files"
 
 
 @final
@@ -46,128 +57,221 @@ class AllRows:
         return slice(0, count)
 
 
-def add_table(file: DataFile, chunks: RowSink, problems: Problems, delimiter: str | None = None) -> None:
-    """Pass the rows of a CSV or Parquet file to `chunks`. `delimiter`: of a CSV file, found in its header when None.
+class RecordSink(Protocol):
+    """Receiver of new records. `names`: the columns of a table that are read; `kept`: those that are copied, of records
+    of any form. `problems`: of files, which end the reading; `unreadable`: of single records."""
 
-    Raises:
-        DataFault: the file is damaged, or has not the columns; problems with fields stay in `problems`.
-    """
-    limits = AllRows(problems)
-    if not is_parquet(file):
-        from dprecipe.data.sources.read_csv import read_rows
-        from dprecipe.data.sources.row_selection import RowLimit
-
-        limit, found = RowLimit(limits.max_rows, limits.excess_fault), delimiter or guess_delimiter(file, chunks.names)
-        read_rows(file, chunks, found, limit, problems)
-        return
-    with importing_libraries("a Parquet file"):
-        from dprecipe.data.sources.read_parquet import ParquetShards, read_shards
-
-    for chunk in read_shards(ParquetShards(finished=True), [file], None, limits, chunks.names, MAX_VALUE_BYTES):
-        chunks.add(chunk.values(chunks.names, limits), chunk.batch.num_rows, chunk.place)
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def numeric(self) -> frozenset[str]: ...
+    @property
+    def kept(self) -> tuple[str, ...]: ...
+    @property
+    def problems(self) -> Problems: ...
+    @property
+    def unreadable(self) -> Problems: ...
+    def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None: ...
+    def add_arrays(
+        self, arrays: NDArray[np.generic], columns: Mapping[str, Values], unreadable: Collection[int]
+    ) -> None: ...
 
 
-AddImages = Callable[[NDArray[np.generic], Mapping[str, Values], int], None]
-"""Takes images (N, height, width, channels) of bytes, columns beside them, and N."""
+class NewRecords(Protocol):
+    """Files of new records: the columns that may be copied, and all of the records."""
+
+    def list_columns(self) -> Collection[str]: ...
+    def read(self, sink: RecordSink) -> None: ...
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class ImageFiles:
-    """Files that hold new images. `table`: a CSV file that lists those of a folder. `column`: of the images in a
-    Parquet file, or of their paths in the table. `delimiter`: of the table, found in its header when None."""
+class NewTables:
+    """Tables, one file or folder after the other. `columns`: those of the model, by which the delimiter of a CSV file
+    is found where there is no `delimiter`."""
 
-    file: DataFile
-    table: DataFile | None = None
-    column: str | None = None
+    files: Sequence[DataFile]
+    columns: Columns
     delimiter: str | None = None
-    others: list[str] = field(default_factory=list)
-    """Files of the folder that are no images by their names: they are passed over."""
+
+    def list_columns(self) -> Collection[str]:
+        """Returns the columns that all files have.
+
+        Raises:
+            DataFault: one can't be read.
+        """
+        every = [self._list_names(file) for file in self.files]
+        return [name for name in every[0] if all(name in other for other in every)]
+
+    def read(self, sink: RecordSink) -> None:
+        """Hands all rows to a sink.
+
+        Raises:
+            DataFault: a file is damaged, or has not the columns; problems with fields stay with the sink.
+        """
+        for file in self.files:
+            self._read_file(file, sink)
+
+    def _read_file(self, file: DataFile, sink: RecordSink) -> None:
+        from dprecipe.data.sources.row_selection import RowLimit
+
+        limits, form = AllRows(sink.problems), find_format(file)
+        limit = RowLimit(limits.max_rows, limits.excess_fault)
+        if form in ("parquet", "folder"):
+            add_chunks(open_shards(file, limits, self.columns), sink, limits)
+        elif form == "json_lines":
+            from dprecipe.data.sources.read_json_lines import read_objects
+
+            read_objects(file, sink, limit, sink.problems)
+        else:
+            from dprecipe.data.sources.read_csv import read_rows
+
+            found = self.delimiter or guess_delimiter(file, (*self.columns, *sink.kept))
+            read_rows(file, sink, found, limit, sink.problems)
+
+    def _list_names(self, file: DataFile) -> list[str]:
+        form = find_format(file)
+        if form in ("parquet", "folder"):
+            return list_shard_columns(file)
+        line = read_first_line(file)
+        if form != "json_lines":
+            delimiter = self.delimiter or guess_delimiter(file, tuple(self.columns))
+            return normalise_texts(next(csv.reader([line], delimiter=delimiter), []))
+        from dprecipe.data.sources.read_json_lines import parse_object
+
+        try:
+            return list(parse_object(line.encode()))
+        except ValueError:
+            return []  # reading it says what is wrong
 
 
-def add_images(images: ImageFiles, form: ImageForm, names: tuple[str, ...], add: AddImages, problems: Problems) -> None:
-    """Pass the images of a folder, or of a Parquet file's column, to `add`, with the values of the columns `names`:
-    those of the file, or of the table; a folder without one has one, `file`.
+@final
+@dataclass(frozen=True, slots=True)
+class NewQuery:
+    """Files of the tables of a release's query, whose result is the table of records."""
+
+    source: AnyDuckDb
+    tables: Mapping[str, Sequence[DataFile]]
+
+    def list_columns(self) -> Collection[str]:
+        """Returns the columns of the result.
+
+        Raises:
+            DataFault: a file is damaged, or the query does not fit the files.
+        """
+        with self._open(AllRows(Problems(private=True, finished=True))) as result:
+            return normalise_texts(result.names)
+
+    def read(self, sink: RecordSink) -> None:
+        """Hands the rows of the result to a sink.
+
+        Raises:
+            DataFault: as `list_columns`; or the query fails on a row, or the result has not the columns.
+        """
+        limits = AllRows(sink.problems)
+        with self._open(limits) as result:
+            add_chunks(result.chunks, sink, limits)
+
+    @contextmanager
+    def _open(self, limits: AllRows) -> Iterator[Result]:
+        with importing_libraries("a query"):
+            from dprecipe.data.sources.read_duckdb import open_result
+
+        with open_result(self.source, self.tables, False, DataFile(Path(), RESULT, RESULT), limits) as result:
+            yield result
+
+
+def add_chunks(chunks: Chunks, sink: RecordSink, limits: AllRows) -> None:
+    """Hands chunks of Arrow to a sink, as rows of a table."""
+    for chunk in chunks(sink.names, MAX_VALUE_BYTES):
+        sink.add(chunk.values(sink.names, limits), chunk.batch.num_rows, chunk.place)
+
+
+def find_format(file: DataFile) -> Format:
+    """Finds the format of a file by its first bytes, and only where these could be of CSV too by its name.
 
     Raises:
-        DataFault: the file is damaged, or has no such columns; images that can't be taken stay in `problems`.
+        DataFault: it can't be read.
     """
-    with decoding_images(form) as decode:
-        if images.file.path.is_dir():
-            _add_folder(images, names, decode, add, problems)
-        elif images.table is not None:
-            raise images.file.fault("is no folder, and a table lists the images of one", "leave out --table")
-        else:
-            _add_image_column(images.file, images.column or IMAGE, names, decode, add, problems)
+    if file.path.is_dir():
+        return "folder"
+    try:
+        with file.open() as stream:
+            start = stream.read(64)
+    except READ_ERRORS as error:
+        raise file.unreadable(error) from error
+    for magic, form in _MAGIC.items():
+        if start.startswith(magic):
+            return form
+    is_object = start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+    names_json = file.path.name.lower().removesuffix(".gz").endswith(JSON_ENDINGS)
+    return "json_lines" if is_object or names_json else "csv"
 
 
-def _add_image_column(
-    file: DataFile, column: str, names: tuple[str, ...], decode: Decode, add: AddImages, problems: Problems
-) -> None:
+_MAGIC: Mapping[bytes, Format] = {b"PAR1": "parquet", b"PK\x03\x04": "npz", b"\0\0\x08": "idx"}
+
+
+def open_shards(file: DataFile, limits: AllRows, columns: Columns) -> Chunks:
+    """Returns the chunks of a Parquet file, or of a folder of Hugging Face's `datasets`, whose classes are named in
+    `columns` that are read by names.
+
+    Raises:
+        DataFault: the folder is none, or has several splits.
+    """
+    shards, files = _find_shards(file, columns)
     with importing_libraries("a Parquet file"):
-        from dprecipe.data.sources.read_parquet import ParquetShards, read_shards
+        from dprecipe.data.sources.read_parquet import read_shards
 
-    if not is_parquet(file):
-        raise file.fault("is neither a folder of images nor a Parquet file", "name one: the model takes images")
-    limits, wanted = AllRows(problems), tuple(dict.fromkeys((column, *names)))
-    for chunk in read_shards(ParquetShards(finished=True), [file], None, limits, wanted, MAX_IMAGE_BYTES):
-        content, kept = chunk.images(column, limits), chunk.values(names, limits)
-        add(decode(content, file.name, chunk.within, problems), kept, chunk.batch.num_rows)
+    return partial(read_shards, shards, files, None, limits)
 
 
-def _add_folder(images: ImageFiles, names: tuple[str, ...], decode: Decode, add: AddImages, problems: Problems) -> None:
-    from dprecipe.data.sources.image_folder import PublicImageFolder
-    from dprecipe.data.sources.read_image_folder import list_images, list_table_images
+def list_shard_columns(file: DataFile) -> list[str]:
+    """Returns the columns of the first file that `open_shards` reads.
 
-    file, table = images.file, images.table
-    columns: Mapping[str, Sequence[str]]
-    if table is not None:
-        column = images.column or FILE
-        source = PublicImageFolder(
-            source="image_folder",
-            path=str(file.path),
-            shape=(1, 1, 1),  # of no image: the model's own form is decoded to
-            image_column=column,
-            delimiter=images.delimiter or guess_delimiter(table, (column, *names)),
-            records=None,
-        )
-        found, columns = list_table_images(source, str(table.path), Path(), names, problems)
-    else:
-        unknown = [name for name in names if name != FILE]
-        if unknown:
-            raise file.fault(
-                f"a folder has no column {unknown[0]!r}",
-                f"its one column is {FILE!r}; name a CSV file that has it and lists the images: --table",
-            )
-        found = list_images(file.path, file.name, Path(), images.others)
-        columns = {FILE: found}
-    for first in range(0, len(found), IMAGES):
-        part = found[first : first + IMAGES]
-        pixels = decode([file.path / name for name in part], file.name, part.__getitem__, problems)
-        add(pixels, {name: columns[name][first : first + IMAGES] for name in names}, len(part))
+    Raises:
+        DataFault: it can't be read.
+    """
+    shards, files = _find_shards(file, {})
+    with importing_libraries("a Parquet file"):
+        from dprecipe.data.arrow_table import reading_arrow
+
+    limits = AllRows(Problems(private=True, finished=True))
+    with reading_arrow(partial(shards.describe, files[0]), limits):
+        return normalise_texts(shards.list_columns(files[0]))
 
 
-def is_parquet(file: DataFile) -> bool:
-    """Returns True if the file is Parquet, by its first bytes.
+def _find_shards(file: DataFile, columns: Columns) -> tuple[ShardFormat, Sequence[DataFile]]:
+    with importing_libraries("a Parquet file"):
+        from dprecipe.data.sources.read_datasets import NamedClasses, find_shards
+        from dprecipe.data.sources.read_parquet import ParquetShards
+
+    if not file.path.is_dir():
+        return ParquetShards(finished=True), [file]
+    try:
+        shards, files = find_shards(str(file.path), None, Path(), finished=True)
+    except DataFault as fault:
+        raise DataFault(fault.message, SPLIT if "`split`" in fault.remedy else fault.remedy, fault.private) from None
+    return NamedClasses(shards, columns, None), files
+
+
+def read_first_line(file: DataFile) -> str:
+    """Returns the first line that is not blank.
 
     Raises:
         DataFault: it can't be read.
     """
     try:
-        with file.path.open("rb") as stream:
-            return stream.read(4) == b"PAR1"
-    except OSError as error:
+        with file.open() as stream:
+            lines = (stream.readline(MAX_FIRST_LINE) for _ in range(MAX_BLANK))
+            line = next((line for line in lines if not line.isspace()), b"")
+    except READ_ERRORS as error:
         raise file.unreadable(error) from error
+    return line.decode("utf-8-sig", "replace").rstrip("\r\n")
 
 
 def guess_delimiter(file: DataFile, names: tuple[str, ...]) -> str:
     """Returns the delimiter of the header line: a comma, unless only another one shows a column of these names."""
-    try:
-        with file.open() as stream:
-            line = stream.readline(MAX_HEADER).decode("utf-8-sig", "replace").rstrip("\r\n")
-    except READ_ERRORS as error:
-        raise file.unreadable(error) from error
-    fields = next(csv.reader([line]), [])
+    fields = next(csv.reader([read_first_line(file)]), [])
     if any(map(Header(fields).places, names)):
         return ","
     return find_delimiter(fields, names, ",") or ","

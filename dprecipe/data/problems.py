@@ -14,14 +14,29 @@ from dprecipe.faults import DataFault
 
 MAX_PROBLEMS = 20
 """Different problems that are reported for one source."""
+MAX_PLACES = 20
+"""Places of one problem that are listed where only the file can be corrected."""
 Place = Callable[[int], str]
 """The place of a row of a chunk: a name that a log may have, a comma, and the rest: `adult.csv, line 12`."""
+
+
+@final
+class NotedPlaces:
+    """The places of a chunk's rows; `rows` are those that were asked for, which have a problem."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.rows: set[int] = set()
+
+    def __call__(self, row: int) -> str:
+        self.rows.add(row)
+        return self._place(row)
 
 
 @dataclass(slots=True)
 class _Entry:
     remedy: str
-    place: str
+    places: list[str]
     count: int = 0
 
 
@@ -29,7 +44,8 @@ class _Entry:
 class Problems:
     """The problems of one source. If it is `private`, places and counts are left out of the message.
 
-    `finished`: the records are for a release, whose recipe no one can change. Remedies are then for the file alone.
+    `finished`: the records are for a release, whose recipe no one can change. Remedies are then for the file alone, and
+    `MAX_PLACES` of a problem are listed instead of the first.
     """
 
     def __init__(self, private: bool, finished: bool = False) -> None:
@@ -41,7 +57,10 @@ class Problems:
     def add(self, subject: str, problem: str, remedy: str, place: str = "", count: int = 1) -> None:
         """Adds a `problem` of `subject` (a file, a column), which occurs `count` times, first at `place`."""
         if (subject, problem) in self._entries or len(self._entries) < MAX_PROBLEMS:
-            self._entries.setdefault((subject, problem), _Entry(remedy, place)).count += count
+            entry = self._entries.setdefault((subject, problem), _Entry(remedy, []))
+            entry.count += count
+            if len(entry.places) < (MAX_PLACES if self.finished else 1):
+                entry.places.append(place)
 
     def fault(self, subject: str, problem: str, remedy: str, place: str = "") -> DataFault:
         """Returns the fault for a problem at one place, by the same rule."""
@@ -55,7 +74,7 @@ class Problems:
     def stop(self, fault: DataFault) -> DataFault:
         """Returns the fault to raise where reading can't go on: this one, together with all problems so far."""
         self._faults.append(fault)
-        return combine_faults(self._all())
+        return combine_faults(self.list_faults(), self.finished)
 
     def check(self) -> None:
         """Raises the problems, if there are any.
@@ -63,15 +82,16 @@ class Problems:
         Raises:
             DataFault: there is a problem.
         """
-        result = self._all()
+        result = self.list_faults()
         if result:
-            raise combine_faults(result)
+            raise combine_faults(result, self.finished)
 
-    def _all(self) -> list[DataFault]:
+    def list_faults(self) -> list[DataFault]:
+        """Returns a fault for each problem."""
         results = []
         for (subject, problem), entry in self._entries.items():
-            often = f", {entry.count:,} in all" if entry.count > 1 else ""
-            results.append(_fault(subject, problem, entry.remedy, f"{entry.place}{often}", self._private))
+            often = f", {entry.count:,} in all" if entry.count > len(entry.places) else ""
+            results.append(_fault(subject, problem, entry.remedy, f"{', '.join(entry.places)}{often}", self._private))
         return results + self._faults
 
 
@@ -81,12 +101,12 @@ def _fault(subject: str, problem: str, remedy: str, place: str, private: bool) -
     return DataFault(f"{subject}: {problem}" + (f" ({place})" if place else ""), remedy)
 
 
-def combine_faults(faults: Sequence[DataFault]) -> DataFault:
-    """Returns one fault that reports each of `faults` once; there is at least one."""
+def combine_faults(faults: Sequence[DataFault], finished: bool = False) -> DataFault:
+    """Returns one fault that reports each of `faults` once; there is at least one. `finished`: see `Problems`."""
     faults = list({(fault.message, fault.remedy): fault for fault in faults}.values())
     if len(faults) == 1:
         return faults[0]
-    lines = ["the data do not match the recipe:"]
+    lines = [f"the data do not match the {'release' if finished else 'recipe'}:"]
     for fault in faults:
         lines += [f"- {fault.message}", *([f"    {fault.remedy}"] if fault.remedy else [])]
     private = [f"- {fault.message}: {fault.private}" for fault in faults if fault.private]

@@ -212,12 +212,15 @@ def size_fault(data: Data, count: int | None) -> DataFault:
             "of the number",
             known,
         )
-    column = "" if unit == "record" else " and leave out the units beyond it"
+    secret = (
+        "a smaller number, select that many with data.train.records, and set budget.neighbouring: zero_out_one"
+        if unit == "record"
+        else "a bound, size: {max: NUMBER}, and count with noise (P127)"
+    )
     return DataFault(
         f"data.train does not have the number of {subject} that data.size: {data.max_units} declares",
         "declare the number that the file has, if it may be public: it sets the sampling rate and is in the "
-        f"certificate. Otherwise declare a smaller number{column or ', select that many with data.train.records,'}"
-        + ("" if column else " and set budget.neighbouring: zero_out_one"),
+        f"certificate. Otherwise declare {secret}",
         known,
     )
 

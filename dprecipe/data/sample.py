@@ -7,6 +7,7 @@ values would be measured on them. Ranges are rounded outward, so that no value o
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -40,6 +41,13 @@ FORMATS = (
     "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d",
     "%d.%m.%Y %H:%M", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%Y/%m/%d %H:%M", "%d.%m.%Y %H:%M:%S",
 )  # fmt: skip
+WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+NAMES = re.compile(
+    r"(^|[^a-z])(id|ids|uuid|guid|identifier|mrn|ssn)$"
+    r"|(account|case|client|customer|employee|member|order|patient|person|record|student|subject|user|visit)"
+    r"[^a-z]?(id|key|no|nr|num|number)$"
+)
+"""Names of columns that name someone or something; in lower case, with `_` between words."""
 Kind = Literal["numeric", "integer", "boolean", "date", "category", "text", "name", "empty"]
 ROW_NUMBERS = "numbers of the rows"
 LEFT_OUT = ("name", "empty")
@@ -62,19 +70,27 @@ def is_missing(text: str) -> bool:
     return text == "" or text.casefold() in MARKS
 
 
-def draft_column(texts: Sequence[str]) -> Drafted:
-    """Drafts the declaration of a column from its fields, which are normalised texts (`dprecipe.text.spelling`)."""
+def draft_column(texts: Sequence[str], name: str = "") -> Drafted:
+    """Drafts the declaration of a column from its fields, which are normalised texts (`dprecipe.text.spelling`), and
+    from its name."""
     present = [text for text in texts if not is_missing(text)]
     if not present:
         return Drafted("empty", remark="no field has a value")
     if len(set(texts)) == 1:
         return Drafted("empty", remark="each field is the same")
+    if is_name_of_names(name) and len(set(present)) > min(MAX_CATEGORIES, len(present) / 10):
+        return Drafted("name", remark="its name says that it names someone or something")
     gaps = len(present) < len(texts)
     for draft in (_draft_codes, _draft_numbers, _draft_truths, _draft_dates):
         found = draft(present, gaps)
         if found is not None:
             return found
     return _draft_texts(present)
+
+
+def is_name_of_names(name: str) -> bool:
+    """Returns True for a column called `id`, `patientId`, `customer_no` and the like."""
+    return NAMES.search(WORD_END.sub("_", name).casefold()) is not None
 
 
 def _draft_codes(present: Sequence[str], gaps: bool) -> Drafted | None:
@@ -177,11 +193,22 @@ def _parse_all(texts: Sequence[str], parse: Callable[[str], datetime]) -> list[d
 
 def _draft_texts(present: Sequence[str]) -> Drafted:
     distinct = set(present)
+    if _are_codes(present):
+        return Drafted("name", remark="codes that are alike, of few records each")
     if len(distinct) <= MAX_CATEGORIES and (len(distinct) == 1 or 2 * len(distinct) <= len(present)):
         return Drafted("category", {"values": sorted(distinct)})
     if len(distinct) == len(present) and not any(" " in text for text in distinct):
         return Drafted("name", remark="each field differs")
     return Drafted("text")
+
+
+def _are_codes(present: Sequence[str]) -> bool:
+    """Returns True for texts such as P0001 and P0002 if none is much more frequent than the others."""
+    counts = Counter(present)
+    if len(counts) <= min(MAX_CATEGORIES, len(present) / 4) or max(counts.values()) * len(counts) > 8 * len(present):
+        return False
+    shapes = {re.sub(r"[0-9]+", "0", re.sub(r"[^\W\d_]+", "a", text)) for text in counts}
+    return len(shapes) == 1 and "0" in next(iter(shapes))
 
 
 def draft_label(texts: Sequence[str]) -> dict[str, Any]:

@@ -158,9 +158,10 @@ def find_delimiter(line: Sequence[str], names: Sequence[str], delimiter: str) ->
     return None
 
 
-def describe_rename(are_near: bool) -> str:
-    """Returns the remedy for a column that a finished release reads and a file has not, by that name."""
-    return "rename the column in the file: a release is not changed" if are_near else "add the column to the file"
+def describe_rename(are_near: bool, columns: int = 1) -> str:
+    """Returns the remedy for columns that a finished release reads and a file has not, by their names."""
+    what = "the column" if columns == 1 else "the columns"
+    return f"rename {what} in the file: a release is not changed" if are_near else f"add {what} to the file"
 
 
 def find_columns(

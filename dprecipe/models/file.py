@@ -136,6 +136,10 @@ def parse_description(text: str | bytes) -> ModelFile:
     before = source_shape(column_facts(file.columns or {}, file.preprocess), file.source_shape or ())
     if feature_shape(before, file.preprocess) != file.shape:
         raise _damaged("its preprocessing does not make features of its shape")
+    columns = (file.columns or {}).items()
+    wrong = next((finding for name, column in columns for finding in column.contradictions(name)), None)
+    if wrong is not None:
+        raise _damaged(f"{wrong.path}: {wrong.message}")
     misfit = _find_misfit(file, before)
     if misfit is not None:
         raise _damaged(misfit)

@@ -40,13 +40,16 @@ class Preparation:
     Edge cases: a number outside its range is clamped, a category that is not declared becomes `other`, a missing field
     counts as what the column declares. A field that is none of these is a problem, as it is in training.
 
-    `private`: messages name no place in the records, as of a file; see `Problems`.
+    `private`: messages name no place in the records, as of a file; see `Problems`. `lenient`: a record with a problem
+    has features too, which mean nothing, and those around it are prepared.
     """
 
-    def __init__(self, file: ModelFile, private: bool = False, tokens: Tokens | None = None) -> None:
+    def __init__(
+        self, file: ModelFile, private: bool = False, tokens: Tokens | None = None, lenient: bool = False
+    ) -> None:
         """`tokens`: those of the release's tokeniser, if it has one."""
         self.file = file
-        self._tokens = tokens
+        self._tokens, self._lenient = tokens, lenient
         if sequences_step(file.preprocess) is not None:
             raise DataFault("the model writes text, and has no label to predict", "use dprecipe generate")
         self.counts = SourceCounts()
@@ -81,10 +84,10 @@ class Preparation:
         self.problems.check()
 
     def prepare_columns(self, columns: Mapping[str, Values], rows: int, place: Place) -> Floats | None:
-        """Returns the features of a chunk of a table; None once there is a problem."""
+        """Returns the features of a chunk of a table; None once there is a problem, unless `lenient`."""
         encoder = self._encoder()  # anew: it keeps the texts of what it has encoded
         encoded = encoder.encode(columns, rows, place)
-        if self.problems.found:
+        if self.problems.found and not self._lenient:
             return None
         pending, texts = self.file.preprocess, encoder.text_values()
         records = Records(encoded, np.zeros(rows, np.int64), pending=pending, texts=texts)

@@ -35,7 +35,7 @@ def draw_noise(distribution: Distribution, stream: Stream, count: int) -> NDArra
     | variance_gamma, a sum of λ Laplace draws | 44.3 λ | less than λ 2^-64 |
     | gaussian | see `draw_gaussian` | |
 
-    With `count` = 0 nothing is drawn. The scale is the caller's: `training.noise` refuses a scale of 0.
+    With `count` = 0 nothing is drawn. The scale is the caller's: `dprecipe.training.steps.noise` refuses a scale of 0.
 
     Raises:
         ValueError: the stream was shared.

@@ -7,13 +7,14 @@ units, is asked for and never guessed.
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 from dprecipe.contract.starter import Task
-from dprecipe.data.sample import LEFT_OUT, Drafted, draft_column, draft_label
+from dprecipe.data.sample import LEFT_OUT, ROW_NUMBERS, Drafted, draft_column, draft_label
 from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, Table
 from dprecipe.data.words import MARKS, NULLS, Header
 from dprecipe.faults import UsageFault
@@ -37,9 +38,9 @@ PRIVATE = (
     "  # Fill in each FILL_IN from what is known of the subject: ranges, categories and numbers of records are",
     "  # declared, and never measured on the private records.",
 )
-GAPS = "      # An empty field or NA is an error, unless its column says what it counts as: missing: VALUE."
-SIZE = "                # number of training {what}; declared, and treated as public"
-
+GAPS = "      # A missing number, date or truth is an error, unless its column says what it counts as: missing: VALUE."
+SIZE = "                # number of {what}, with those held out; declared, and treated as public"
+NO_TEST = "  # no records are held out, so a run has no score: write test: {source: …, path: …}, a file of its own"
 
 LABEL_KINDS = (
     "    # or classes: for integers from 0, range: for a number, several: names of which any may apply; missing: omit "
@@ -65,6 +66,16 @@ class Declarations:
 
 @final
 @dataclass(frozen=True, slots=True)
+class DraftedData:
+    """A `data` block: its text, what is to be learned of it, and remarks for who drafts it."""
+
+    text: str
+    task: Task
+    remarks: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Asked:
     """Statements of the user about a file: if it is a public sample, its path in the recipe, its label, its units."""
 
@@ -75,8 +86,8 @@ class Asked:
     answers: Declarations = field(default_factory=Declarations)
 
 
-def draft_data(sample: Table | Arrays, asked: Asked) -> tuple[str, Task]:
-    """Returns the text of a `data` block, and what is to be learned of it.
+def draft_data(sample: Table | Arrays, asked: Asked) -> DraftedData:
+    """Drafts the `data` block of a recipe.
 
     Raises:
         UsageFault: the label or the unit is not named, or not in the file; nothing can be learned of that label.
@@ -104,14 +115,17 @@ def find_names(sample: Table | Arrays, asked: Asked) -> tuple[str, str | None]:
     return label, unit
 
 
-def _draft_table(table: Table, asked: Asked) -> tuple[str, Task]:
+def _draft_table(table: Table, asked: Asked) -> DraftedData:
     label, unit = find_names(table, asked)
     lines: list[str] = []
+    names: list[str] = []
     kinds: dict[str, str] = {}
     for name, texts in table.columns.items():
         if name in (label, unit):
             continue
-        made = draft_column(texts)
+        made = draft_column(texts, name)
+        if made.kind == "name" and made.remark != ROW_NUMBERS:
+            names.append(name)
         answer = asked.answers.columns.get(name, {})
         if answer is None:
             lines.append(f"      # {dump_inline(name)}: left out")
@@ -121,7 +135,7 @@ def _draft_table(table: Table, asked: Asked) -> tuple[str, Task]:
             lines.append(f"      {dump_inline(name)}: {_write_blanks(answer, made)}")
             continue
         if made.kind in LEFT_OUT and (asked.public or made.kind == "name"):
-            remark = made.remark if asked.public else "it seems to name the rows"
+            remark = made.remark if asked.public else "it seems to name someone or something"
             lines.append(f"      # {dump_inline(name)}: left out, {remark}")
             continue
         kinds[name] = "text" if made.kind in LEFT_OUT else made.kind
@@ -158,14 +172,32 @@ def _draft_table(table: Table, asked: Asked) -> tuple[str, Task]:
             *lines,
             f"    label: {dump_inline({'column': label, **declared})}"
             + (LABEL_KINDS if declared == {"values": BLANK} else ""),
-            *([f"  test: {{split: {{by: unit, share: {HELD_OUT}}}}}"] if unit is not None else []),
+            _write_test("unit" if unit is not None else next(iter(names), None)),
             f"  size: {size}{SIZE.format(what=what)}",
             _write_unit(unit, units, asked),
             *_write_steps(kinds, counted),
             "",
         ]
     )
-    return text, Task(_list_known(declared), len(kinds), counted)
+    return DraftedData(
+        text,
+        Task(_list_known(declared), len(kinds), counted),
+        _list_remarks(table, names if unit is None else (), asked),
+    )
+
+
+def _write_test(by: str | None) -> str:
+    return NO_TEST if by is None else f"  test: {{split: {{by: {dump_inline(by)}, share: {HELD_OUT}}}}}"
+
+
+def _list_remarks(table: Table, names: Sequence[str], asked: Asked) -> tuple[str, ...]:
+    """Returns a remark on each column that may name whom to protect: in a public sample, one with repeated values."""
+    return tuple(
+        f"single rows are protected: if rows of one {name!r} belong to one person, draft again with --unit "
+        f"{shlex.quote(name)}"
+        for name in names
+        if not asked.public or len(set(table.columns[name])) < len(table.columns[name])
+    )
 
 
 def _declare_label(usual: str, asked: Asked) -> dict[str, Any]:
@@ -245,7 +277,7 @@ def _write_steps(kinds: Mapping[str, str], size: int | None) -> list[str]:
     return ["  preprocess:", *steps]
 
 
-def _draft_arrays(arrays: Arrays, asked: Asked) -> tuple[str, Task]:
+def _draft_arrays(arrays: Arrays, asked: Asked) -> DraftedData:
     label, unit = find_names(arrays, asked)
     features = [name for name, shape in arrays.shapes.items() if shape and name not in (label, unit)]
     if len(features) != 1:
@@ -277,13 +309,13 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> tuple[str, Task]:
             "data:",
             *remarks,
             f"  train: {dump_inline(train)}",
-            *([f"  test: {{split: {{by: unit, share: {HELD_OUT}}}}}"] if unit is not None else []),
+            _write_test("unit" if unit is not None else None),
             f"  size: {size}{SIZE.format(what=what)}",
             _write_unit(unit, units, asked),
             "",
         ]
     )
-    return text, Task(_list_known(declared), 0, size if isinstance(size, int) else None)
+    return DraftedData(text, Task(_list_known(declared), 0, size if isinstance(size, int) else None))
 
 
 def _find(name: str | None, present: Sequence[str], asked: Asked, what: str) -> str:

@@ -124,8 +124,10 @@ def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
         return f"give it a value: {describe_form(form)}" if needed else "give it a value, or remove the line"
     if isinstance(value, str):
         return _text_remedy(at, form, node, value)
-    if isinstance(value, float) and form.whole and value.is_integer():
-        return f"write {_write_whole(node.text, value)}"
+    if isinstance(value, float) and form.whole and not form.number:
+        whole = _write_whole(node.text, value)
+        if whole:
+            return f"write {whole}"
     written = node.text or str(value).lower()
     if form.text and (isinstance(at.path[-1], int) or not isinstance(value, bool)):
         return f'write it in quotes: "{written}"'
@@ -138,12 +140,21 @@ def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
     return f"write {describe_form(form)}"
 
 
+_GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}\.[0-9]{3}")
+"""Digits that are a number with a fraction to YAML, and thousands to many people."""
+
+
 def _write_whole(text: str, value: float) -> str:
-    """Returns a whole number with every digit that was written: a float holds 16 of them."""
+    """Returns the whole number that was meant, with every digit that was written: a float holds 16 of them. A point
+    before three digits may also stand between thousands. Empty if there is none."""
+    grouped = text.replace(".", "") if _GROUPED.fullmatch(text) else ""
+    if not value.is_integer():
+        return f"{grouped} if the point stands between thousands, and else a whole number" if grouped else ""
     try:
-        return str(int(Decimal(text)))
+        whole = str(int(Decimal(text)))
     except (InvalidOperation, ValueError):
-        return str(int(value))
+        whole = str(int(value))
+    return f"{whole} or {grouped}, whichever is meant: the point may stand between thousands" if grouped else whole
 
 
 def _write_block(at: Spot, form: Expect, node: Scalar) -> str | None:
@@ -184,8 +195,14 @@ _OF_NUMBER = {
 
 def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
     if form.number or form.whole:
-        if node.quoted and _is_number(value):
+        number = _read_number(value) if node.quoted else None
+        if isinstance(number, float) and form.whole and not form.number:
+            whole = _write_whole(value, number)
+            return f"write {whole}" if whole else f"write {describe_form(form)}"
+        if number is not None:
             return "remove the quotes"
+        if form.whole and re.fullmatch(r"[-+]?[1-9][0-9]{0,2}(?:\.[0-9]{3}){2,}", value):
+            return f"write {value.replace('.', '')}"
         for pattern, remedy in _NUMBER_LIKE if form.number else _NUMBER_LIKE[1:]:
             if re.fullmatch(pattern, value):
                 return remedy
@@ -230,11 +247,12 @@ def _example(block: type[Block], kind: str) -> str:
     return f"{{{find_tag(form.blocks)}: {kind}{more}}}"
 
 
-def _is_number(text: str) -> bool:
+def _read_number(text: str) -> int | float | None:
     try:
-        return isinstance(resolve_scalar(text), int | float)
+        number = resolve_scalar(text)
     except NotFiniteError:
-        return False
+        return None
+    return number if isinstance(number, int | float) and not isinstance(number, bool) else None
 
 
 def select_kind(at: Spot) -> Spot:

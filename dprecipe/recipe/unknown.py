@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dprecipe.faults import Finding
+from dprecipe.recipe.doubles import Explained, settle_doubles
 from dprecipe.recipe.elsewhere import (
     MEANING,
     can_move,
@@ -36,7 +37,7 @@ def report_unknown_keys(
     lacking: dict[Path, list[Spot]] = defaultdict(list)
     for at in missing:
         lacking[at.path[:-1]].append(at)
-    findings: list[Finding] = []
+    known: list[Explained] = []
     result: set[Path] = set()
     unsolved: dict[Path, list[Spot]] = defaultdict(list)
     for at in extra:
@@ -44,9 +45,11 @@ def report_unknown_keys(
         if not explained:
             unsolved[at.path[:-1]].append(at)
             continue
-        findings += explained
-        ends = {f"{meant.removesuffix('.min')}.max"} if explained[0].remedy.startswith("write `min: ") else set()
+        known += explained
+        begins = explained[0].finding.remedy.startswith("write `min: ")
+        ends = {f"{meant.removesuffix('.min')}.max"} if begins else set()
         result |= {spot.path for spot in missing for path in {meant} | ends if path and _same_or_above(spot.path, path)}
+    findings = settle_doubles(known)
     for block, spots in unsolved.items():
         left = [at for at in lacking[block] if at.path not in result]
         if len(spots) == len(left) == 1 and _could_be(spots[0], left[0]):  # a renamed key
@@ -67,16 +70,16 @@ def _same_or_above(path: Path, meant: str) -> bool:
     return meant == dotted or meant.startswith(dotted + ".")
 
 
-def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[list[Finding], str]:
+def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[list[Explained], str]:
     """Returns the findings where the key can be made out, and the dotted path that was meant."""
     key = str(at.path[-1])
     if choose_root(tree) is PublicRecipe and any(known.path == at.dotted for known in list_every_key()):
-        return [_report_unprotected(at)], ""
+        return _explained(_report_unprotected(at), at)
     known = remaining_keys(at)
     name, colon, rest = key.partition(":")
     if colon and rest and name in known:
         finding = replace(report_missing_space(name, rest, at.key), path=at.dotted)
-        return [finding], ".".join(map(str, (*at.path[:-1], name)))
+        return _explained(finding, at, ".".join(map(str, (*at.path[:-1], name))))
     block = ".".join(map(str, at.path[:-1]))
     # A near neighbour that is missing comes first: `epsilom` is a slip, whatever other tools call things. But what is
     # known to lie inside that neighbour is no slip: `codebook_size` is not `codebook`.
@@ -91,7 +94,7 @@ def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[list
     other = find_synonym(key, at, tree)
     inside = other is not None and (other.path.startswith(f"{block}.{slip}.") or "." in other.path or not other.path)
     if slip is not None and not inside:
-        return [report_misspelt(at, slip, tree)], f"{block}.{slip}" if block else slip
+        return _explained(report_misspelt(at, slip, tree), at, f"{block}.{slip}" if block else slip)
     near = [place for place in places if len(here) > 2 and place.path.split(".")[: len(here) - 1] == here[:-1]]
     fits = (
         other is not None
@@ -102,23 +105,27 @@ def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[list
         if other.value == "open" and isinstance(at.node, Mapping) and at.node.entries:
             return _explain_inside(at, at.node, tree), ""
         finding, path = report_synonym(at, other, [name for name in known if is_read(at, name, tree)], tree)
-        return [finding], path
+        return _explained(finding, at, path)
     tag = find_tag(at.owners)
     if tag is not None and key in TAGS_ELSEWHERE and isinstance(at.owner, Mapping) and tag in at.owner.entries:
-        return [_report_second_tag(at, tag, at.owner)], ""
+        return _explained(_report_second_tag(at, tag, at.owner), at)
     if places:
-        return [report_misplaced(at, places, tree)], places[0].path
+        return _explained(report_misplaced(at, places, tree), at, places[0].path)
     # What stands there already is meant only where nothing is missing: `kin` for `min`, beside a `kind`.
     close = nearest_word(key, guessable(key, known)) or (None if lacking else nearest_word(key, written_keys(at)))
     if close is not None:
-        return [report_misspelt(at, close, tree)], f"{block}.{close}" if block else close
+        return _explained(report_misspelt(at, close, tree), at, f"{block}.{close}" if block else close)
     return [], ""
 
 
-def _explain_inside(at: Spot, block: Mapping, tree: Mapping, home: str = "") -> list[Finding]:
+def _explained(finding: Finding, at: Spot, meant: str = "") -> tuple[list[Explained], str]:
+    return [Explained(finding, at, meant)], meant
+
+
+def _explain_inside(at: Spot, block: Mapping, tree: Mapping, home: str = "") -> list[Explained]:
     """Returns a finding for each key of a block that is misplaced or another tool's. `home`: the block of the recipe
     that it was meant for, which is written, too."""
-    findings: list[Finding] = []
+    findings: list[Explained] = []
     for key, entry in block.entries.items():
         inner = Spot((*at.path, key), entry.place, entry.value, None, block, ())
         path = f"{home}.{key}"
@@ -126,9 +133,9 @@ def _explain_inside(at: Spot, block: Mapping, tree: Mapping, home: str = "") -> 
             if isinstance(entry.value, Mapping) and isinstance(find_exactly(tree, path), Mapping):
                 findings += _explain_inside(inner, entry.value, tree, path)
             else:
-                findings.append(report_misplaced(inner, [Known(path, "")], tree))
+                findings.append(Explained(report_misplaced(inner, [Known(path, "")], tree), inner, path))
         else:
-            findings += _explain_key(inner, (), tree)[0] or [_report_unknown(inner, tree)]
+            findings += _explain_key(inner, (), tree)[0] or [Explained(_report_unknown(inner, tree), inner, "")]
     return findings
 
 

@@ -272,7 +272,7 @@ def _describe_block(form: Expect) -> str:
     if tag is not None:
         return f"a block with a `{tag}`"
     if len(form.blocks) == 1:
-        return "a block of " + ", ".join(quote_word(key) for key in list_keys(form.blocks[0]))
+        return "a block with " + ", ".join(quote_word(key) for key in list_keys(form.blocks[0]))
     return "a block"
 
 

@@ -62,9 +62,8 @@ def render_account(account: ChargedAccount | None) -> list[str]:
     if account is None:
         return []
     text = (
-        "The claim above is this run's alone. Other runs were made, or will be, on the same data; the account refuses "
-        "what would exceed its cap, so that everything released under it satisfies the cap, whatever was decided "
-        "between one run and the next."
+        "The account refuses what would exceed its cap, so that everything released under it satisfies the cap, "
+        "whatever was decided between one run and the next."
     )
     table = render_table(("", ""), describe_account(account))
     return [render_section(TITLE, f"<p>{escape_html(text)}</p>{table}")]

@@ -237,11 +237,8 @@ def _front_matter(plan: Plan, predicate: Predicate) -> str:
     return "\n".join(["---", *lines, "---"])
 
 
-CONTEXT_TITLE = "Whom to ask, and what else was run"
-
-
 def list_context(predicate: Predicate) -> list[tuple[str, str]]:
-    """Returns each question, and its answer by the recipe or the account; or that the recipe does not say it."""
+    """Returns each question, and its answer by the recipe or the account; or that the recipe names nobody."""
     stated = dict((predicate.statement or ReleaseStatement()).list_rows())
     rows = []
     for key in ("curators", "contact"):
@@ -249,5 +246,5 @@ def list_context(predicate: Predicate) -> list[tuple[str, str]]:
         if question in stated:
             rows.append((question, f"{quote_words(stated[question])} (declared)"))
         else:
-            rows.append((question, f"the recipe does not say (release.statement.{key})"))
+            rows.append((question, f"no one is named (the recipe has no release.statement.{key})"))
     return [*rows, ("other runs on the same data", describe_other_runs(predicate.account))]

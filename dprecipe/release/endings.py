@@ -21,7 +21,7 @@ from dprecipe.release import charged_account, no_model, tuned
 from dprecipe.release.schema import Predicate
 
 BLOCKS = 50
-"""A block has at most one in this number of the run's events, rounded up. See `training.gate`."""
+"""A block has at most one in this number of the run's events, rounded up. See `dprecipe.training.run.gate`."""
 LONG_RUN = 50_000
 PRECISION = 2e-5
 """Beyond `LONG_RUN` events, `calibrate.calibrate_count` may stop this fraction short of what the budget holds."""

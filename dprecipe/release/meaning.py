@@ -10,7 +10,7 @@ import math
 from decimal import ROUND_CEILING, Decimal
 
 from dprecipe.data.names import name_unit, quote_name
-from dprecipe.privacy import rounding
+from dprecipe.privacy import gdp, groups, risk, rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.release.schema import Claim
 
@@ -34,6 +34,15 @@ SUSPICIONS = {
     Neighbouring.ZERO_OUT_ONE: "that it is in the data",
 }
 """The answer that an attacker believes to some degree beforehand, by relation."""
+TOGETHER = {
+    Neighbouring.ADD_OR_REMOVE_ONE: "whether all of them are in the data, or none,",
+    Neighbouring.REPLACE_ONE: "which of two such groups is in the data",
+    Neighbouring.ZERO_OUT_ONE: "whether all of them are in the data, or blanked out,",
+}
+"""The same question about several units, by relation."""
+WORDS = {2: "two", 3: "three", 4: "four"}
+SIZES = tuple(WORDS)
+"""Numbers of units whose bound together is shown."""
 SCALE = "Ponomareva et al. 2023, How to DP-fy ML"
 """Source of the words of `describe_scale`."""
 
@@ -78,8 +87,8 @@ def describe_attack(claim: Claim) -> str:
     if sure == ALL or _bound_odds(claim) is None:
         return f"{guess} That is an average, and one release may tell the attacker everything."
     return (
-        f"{guess} That is an average. Whatever comes out, the attacker is at most {sure} sure of the right answer "
-        f"afterwards, {_describe_exception(claim)}."
+        f"{guess} That is an average, and by chance a release may tell more. Whatever comes out, the attacker is at "
+        f"most {sure} sure of the right answer afterwards, {_describe_exception(claim)}."
     )
 
 
@@ -88,8 +97,8 @@ def describe_scale(claim: Claim) -> str:
     epsilon = claim.epsilon
     word = "strong" if epsilon <= 1 else "reasonable" if epsilon <= 10 else "weak or none"
     return (
-        f"A smaller ε is better. One scale for machine learning ({SCALE}) calls a guarantee strong up to ε = 1, "
-        f"reasonable up to ε = 10, and weak or none above: this one, ε = {read_up(epsilon)}, is {word}."
+        f"By a published scale for machine learning ({SCALE}), this guarantee is {word}. Its ε is {read_up(epsilon)}, "
+        "and smaller is better: the scale calls up to 1 strong, up to 10 reasonable, and more weak or none."
     )
 
 
@@ -148,10 +157,68 @@ def describe_protected(claim: Claim) -> tuple[str, str]:
     return f"each {unit.name}", f"all records with the same {quote_name(unit.column)}, together; {limit}"
 
 
+def describe_protected_unit(claim: Claim) -> str:
+    """Describes who is protected, as one phrase."""
+    who, rest = describe_protected(claim)
+    return f"{who} ({rest})"
+
+
 def describe_unit(claim: Claim) -> str:
     """Describes who is protected and how that is enforced, as two sentences without the last stop."""
-    who, rest = describe_protected(claim)
-    return f"Protected is {who} ({rest}). How that is enforced: {claim.unit.enforced_by}"
+    return f"Protected is {describe_protected_unit(claim)}. How that is enforced: {claim.unit.enforced_by}"
+
+
+def guess_together(claim: Claim, size: int) -> float:
+    """Returns a bound on the share of right guesses about `size` units together, at even odds."""
+    points = [(0.0, claim.risk.advantage), (claim.epsilon, claim.delta)]
+    points += [(point.epsilon, point.delta) for point in claim.profile]
+    extended, bound = groups.extend_points(points, size), claim.gdp
+    if bound is not None and bound.to_epsilon is not None:
+        extended += groups.extend_points(groups.list_gaussian_points(bound.mu, bound.to_epsilon), size)
+    elif bound is not None:
+        extended.append((0.0, gdp.delta(groups.extend_gaussian(bound.mu, size), 0.0)))
+    return risk.best_guess(extended, EVEN)
+
+
+def describe_group(claim: Claim) -> str:
+    """Describes what the claim for one unit leaves to several together."""
+    several = "Several records, such as all of one person or of a family,"
+    if claim.unit.column is not None:
+        several = "Several of them, such as a family,"
+    shares = {size: read_percent(guess_together(claim, size)) for size in SIZES}
+    bounded = [f"{share} for {WORDS[size]}" for size, share in shares.items() if share != ALL]
+    text = f"{several} are protected less than one alone."
+    if bounded:
+        bounded[0] = bounded[0].replace("%", "% of cases")
+        listed = " and ".join([", ".join(bounded[:-1]), bounded[-1]] if len(bounded) > 1 else bounded)
+        text += f" An attacker who guesses {TOGETHER[Neighbouring(claim.neighbouring)]} is right in at most {listed}."
+    if len(bounded) < len(SIZES):
+        text += f" For {WORDS[SIZES[len(bounded)]]} or more, this certificate gives no bound that is of use."
+    return text
+
+
+def list_group(claim: Claim) -> list[tuple[str, str]]:
+    """Lists what holds for several units together: the claim's pair extended to them, and μ where it bounds every ε.
+    Numbers of units for which neither bounds anything are left out."""
+    rows = []
+    for size in SIZES:
+        parts, pair = [], groups.extend_point(claim.epsilon, claim.delta, size)
+        if pair is not None:
+            parts.append(f"ε = {read_up(pair[0])} at δ = {read_up(pair[1])}")
+        if claim.gdp is not None and claim.gdp.to_epsilon is None:
+            parts.append(f"μ = {read_up(groups.extend_gaussian(claim.gdp.mu, size))}")
+        rows += [(f"{WORDS[size]} together", "; ".join(parts))] if parts else []
+    return rows
+
+
+def describe_deletion(claim: Claim) -> str:
+    """Describes what a later deletion of somebody's data changes: nothing of the claim."""
+    return (
+        "The model stays as it is, and so does its guarantee: from the start it bounds what the model reveals about "
+        f"any one {claim.unit.name}, also about one that is deleted later. It does not cover the records themselves "
+        "and the run's folder private/: delete what is there as well. Whether the law asks for more, no certificate "
+        "says."
+    )
 
 
 def describe_delta(delta: float) -> str:

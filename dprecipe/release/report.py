@@ -28,7 +28,7 @@ from dprecipe.page import (
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy.events import Charge, Event, charge_from_json
 from dprecipe.privacy.rounding import write_number
-from dprecipe.release import account_report, audit, card, figures, meaning, origins, scores, tuned
+from dprecipe.release import account_report, audit, figures, meaning, origins, scores, summary, tuned
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.no_model import has_no_model
 from dprecipe.release.schema import EventRun, Predicate
@@ -55,8 +55,8 @@ def render_html(
     shown = render_figures(drawn.values())
     over = "The guarantee" if tuned.hides_iterates(plan) else "Over the run"
     sections = [
+        *summary.render_summary(predicate),
         _claim(predicate),
-        render_section(card.CONTEXT_TITLE, render_table(("", ""), card.list_context(predicate))),
         _glance(predicate),
         *_risk(predicate),
         audit.render_audit(predicate.audit, attacked),
@@ -71,7 +71,6 @@ def render_html(
         _assumptions(plan, predicate),
         _checks(predicate),
         _data(predicate),
-        render_section("What is not protected", render_bullets(predicate.claim.not_protected)),
         _verify(predicate),
         _provenance(predicate),
     ]
@@ -102,7 +101,6 @@ def _glance(predicate: Predicate) -> str:
             f"δ = {write_number(claim.delta)}",
             f"{meaning.describe_delta(claim.delta)}: a margin that the claim allows beyond ε",
         ),
-        meaning.describe_protected(claim),
         *([] if has_no_model(predicate) else [(steps, f"{mechanism.kind}, {part.describe_noise(mechanism)}")]),
         *part.list_headlines(mechanism),
     ]
@@ -117,29 +115,24 @@ def _glance(predicate: Predicate) -> str:
 
 
 def _claim(predicate: Predicate) -> str:
-    """Returns the claim itself and what it means: first the meaning, unless no one is protected or nothing was
-    learned."""
-    claim, is_void = predicate.claim, predicate.randomness.insecure_seed is not None
-    texts = [claim.sentence]
-    if not is_void:
-        place = 1 if has_no_model(predicate) else 0
-        texts[place:place] = [meaning.describe_attack(claim), meaning.describe_scale(claim)]
-    first, *rest = map(escape_html, [*texts, f"How that is enforced: {claim.unit.enforced_by}."])
-    return (
-        f'<section class="claim{" void" if is_void else ""}"><h2>The claim</h2><p class="plain">{first}</p>'
-        + "".join(f"<p>{text}</p>" for text in rest)
-        + "</section>"
-    )
+    """Returns the claim as mathematics, unless it was said first, and how it is enforced."""
+    texts = [] if summary.leads_with_claim(predicate) else [predicate.claim.sentence]
+    texts.append(f"How that is enforced: {predicate.claim.unit.enforced_by}.")
+    return render_section("The claim", "".join(f"<p>{escape_html(text)}</p>" for text in texts))
 
 
 def _risk(predicate: Predicate) -> list[str]:
     """Renders what attacks attain at most; nothing where no one is protected."""
-    if predicate.randomness.insecure_seed is not None:
+    claim = predicate.claim
+    if summary.is_void(predicate):
         return []
-    question = meaning.ask_question(predicate.claim)
-    text = f"An attacker wants to find out {question}, and knows everything else. All numbers are upper bounds."
-    table = render_table(("", ""), meaning.list_risk(predicate.claim))
-    return [render_section("What an attack can attain", f'<p class="small">{escape_html(text)}</p>{table}')]
+    text = f"An attacker wants to find out {meaning.ask_question(claim)}, and knows everything else."
+    table = render_table(("", ""), meaning.list_risk(claim))
+    body = f'<p class="small">{escape_html(text)} All numbers are upper bounds.</p>{table}'
+    if several := meaning.list_group(claim):
+        together = "What holds for k of them together: kε and δ (1 + e^ε + … + e^((k-1)ε)), rounded up."
+        body += f'<p class="small">{escape_html(together)}</p>{render_table(("", ""), several)}'
+    return [render_section("What an attack can attain", body)]
 
 
 def _declared(predicate: Predicate) -> str:
@@ -158,11 +151,14 @@ def _declared(predicate: Predicate) -> str:
 
 
 def _statement(predicate: Predicate) -> list[str]:
-    """Renders what the recipe's author states; may be empty."""
+    """Renders what the recipe's author states beyond the first screen; may be empty."""
     if predicate.statement is None:
         return []
-    text = "In the words of the recipe's author; declared, and checked by nobody."
-    table = render_table(("", ""), predicate.statement.list_rows())
+    rows = predicate.statement.model_copy(update=dict.fromkeys(summary.DECLARED)).list_rows()
+    if not rows:
+        return []
+    text = "In the words of the recipe's author; not checked."
+    table = render_table(("", ""), rows)
     return [render_section("Statement of the curator", f'<p class="small">{escape_html(text)}</p>{table}')]
 
 

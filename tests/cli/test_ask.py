@@ -90,6 +90,7 @@ def test_what_is_not_answered_stays_open() -> None:
         ("values", "a", "a, 'b', \"c, d\"", {"values": ["a", "'b'", "c, d"]}),
         ("classes", "0", "3", {"classes": 3}),
         ("range", "9, 1", "0, 2.5", {"range": [0, 2.5]}),
+        ("range", "0, 10.000", "0, 10000", {"range": [0, 10000]}),  # ten, or thousands?
         ("count", "many", "10", {"count": {"max": 10}}),
         ("several", "a,,b", "a, b", {"several": ["a", "b"]}),
         ("range", "", "", {"range": None}),

@@ -44,7 +44,7 @@ def test_blanks_are_one_table(path: Path) -> None:
         "colour category values a list of text, as [a, b]",
         "a.b boolean missing, values",
         "outcome label values a list of text, as [a, b]",
-        "data size a whole number or a block of `max`",
+        "data size a whole number or a block with `max`",
     ]
     assert "5 values are left open" in printed.splitlines()[0]
     assert "= missing: what an empty field or NA counts as" in printed

@@ -137,7 +137,8 @@ def test_parquet_in_and_a_file_out(release: Path, tmp_path: Path, ending: str) -
     assert done.stdout == ""
     rows = pq.read_table(out).to_pylist() if ending == "parquet" else rows_of(out.read_text())
     assert [row["prediction"] for row in rows] == expected_of(release)
-    assert [row["id"] or None for row in rows] == ["1", "2", None, "4"]
+    expected = [1, 2, None, 4] if ending == "parquet" else ["1", "2", "", "4"]
+    assert [row["id"] for row in rows] == expected
     assert float(rows[0]["probability_no"]) + float(rows[0]["probability_yes"]) == pytest.approx(1)
     again = call(release, tmp_path / "new.parquet", "--no-verify", "--out", out)
     assert (again.exit_code, "nothing is overwritten" in again.stderr) == (2, True)
@@ -172,7 +173,7 @@ def test_a_file_that_does_not_match_leaves_nothing(release: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--out", "out.json"], 2, "written as .csv or .parquet"),
+        (["--out", "out.json"], 2, "written as CSV (.csv), JSON lines (.jsonl or .ndjson) or Parquet (.parquet)"),
         (["--out", "no/such/folder/out.csv"], 4, "can't be written"),
         (["--keep", "nothing"], 4, "'nothing' is not in the header line"),
         (["--keep", "prediction"], 2, "two columns would be called 'prediction'"),
@@ -225,7 +226,7 @@ def test_images_of_a_parquet_file(tmp_path: Path) -> None:
         zip(("c.png", "a.png", "b.png"), expected, strict=True)
     )
     refused = call(tmp_path / "release", write_csv(tmp_path / "new.csv"), "--no-verify")
-    assert (refused.exit_code, "neither a folder of images nor a Parquet file" in refused.stderr) == (4, True)
+    assert (refused.exit_code, "is neither of a folder of images, a Parquet file" in refused.stderr) == (4, True)
 
 
 ONE = f"""\

@@ -233,15 +233,15 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "images and labels swapped": Mistake(
         idx(np.zeros(24)),
-        "one record has shape [], the recipe declares [2, 2]",
+        "one record has shape [], expected [2, 2]",
         "images and labels swapped?",
         IDX,
         then=idx(np.zeros((24, 2, 2))),
     ),
     "images of another shape": Mistake(
         idx(np.zeros((24, 2, 3))),
-        "one record has shape [2, 3], the recipe declares [2, 2]",
-        "declare the shape that the file has",
+        "one record has shape [2, 3], expected [2, 2]",
+        "or declare the shape that it has",
         IDX,
         then_source={**IDX, "shape": [2, 3]},
     ),

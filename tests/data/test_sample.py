@@ -134,3 +134,23 @@ def test_a_few_far_values_do_not_set_a_range() -> None:
     assert made.declared == {"min": 0, "max": 500}
     assert made.remark == "1 of 401 values lie outside, to 10 and 250000: they are clamped"
     assert draft_label([*(f"{number}.5" for number in range(400)), "250000.5"]) == {"range": [0, 400]}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "kind"),
+    [
+        ("patient_id", [str(1000 + number // 2) for number in range(200)], "name"),
+        ("customerNo", [str(1000 + number // 2) for number in range(200)], "name"),
+        ("ID", [f"x{number % 90}y" for number in range(200)], "name"),
+        ("ward_id", [str(number % 7) for number in range(200)], "integer"),
+        ("ward_id", ["AB"[number % 2] for number in range(200)], "category"),
+        ("humid", [str(1000 + number // 2) for number in range(200)], "integer"),
+        ("case", [f"P{number // 2:04d}" for number in range(200)], "name"),
+        ("case", [f"P{number // 2}" for number in range(200)], "name"),
+        ("ICD", [f"E{number}.{number % 3}" for number in range(60)] * 2 + ["I10.0"] * 300, "text"),
+        ("diagnosis", [f"E{number % 140}" if number % 2 else "healthy" for number in range(300)], "text"),
+        ("product", [f"{'abcdefgh'[number % 8]}{number % 5}" for number in range(300)], "category"),
+    ],
+)
+def test_columns_that_name_someone_are_no_features(name: str, fields: list[str], kind: str) -> None:
+    assert draft_column(fields, name).kind == kind

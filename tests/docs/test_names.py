@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -93,6 +94,18 @@ def test_every_module_that_is_named_exists(document: Path) -> None:
     for name in MODULE.findall(read_text(document)):
         if not name.endswith((".yaml", ".v1")):
             assert resolve(name), name
+
+
+def test_every_module_that_code_names_exists() -> None:
+    """A name such as `training.steps` is a key of a recipe."""
+    schema = json.loads(read_text(ROOT / "schemas" / "recipe.schema.json"))["$defs"]
+    keys = {f"training.{key}" for key in schema["Training"]["properties"]}
+    packages = {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {"data", "release"}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for name in re.findall(r"`(\w+(?:\.\w+)+)(?:\(\))?`", read_text(path)):
+            full = name if name.startswith("dprecipe.") else f"dprecipe.{name}"
+            if full.split(".")[1] in packages and name not in keys and not name.endswith((".py", ".json", ".svg")):
+                assert resolve(full), f"{path}: {name}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=identify)

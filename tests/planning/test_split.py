@@ -122,4 +122,4 @@ def test_a_share_alone_is_told_what_it_lacks() -> None:
         read_text(DIGITS.replace("{split: {share: 0.2}}", "{split: 0.2}"))
     (finding,) = error.value.findings
     assert (finding.code, finding.path) == ("R103", "data.test.split")
-    assert finding.message == "expected a block of `by`, `share`, `seed`, got 0.2"
+    assert finding.message == "expected a block with `by`, `share`, `seed`, got 0.2"

@@ -105,13 +105,15 @@ def test_a_public_draft_validates_and_fits_its_sample(
     assert " other" not in result.stdout
     text = (folder / "draft.yaml").read_text("utf-8")
     assert "Drafted from a public sample" in text
-    assert ("by: unit" in text) == bool(unit)
+    by = "unit" if unit else None if kind == "npz" else "patient"
+    assert ("no records are held out" in text) if by is None else (f"by: {by}" in text)
+    assert ("--unit patient" in made.output) == (by == "patient")
     if kind != "npz":
         for line in (
             "age: {kind: integer, min: 0, max: 100}",
             'ward: {kind: category, values: ["Größe: 3, links", icu, surgery]}',
             "note: {kind: text}",
-            "# id: left out, each field differs",
+            "# id: left out, its name says that it names someone or something",
             "emergency: {kind: boolean}",
             'admitted: {kind: date, min: "2021-01-01", max: "2021-12-31"',
         ):

@@ -209,3 +209,26 @@ def test_keys_of_the_table_are_not_keys_at_the_same_place() -> None:
     from dprecipe.recipe.root import Recipe
 
     assert not set(NAMES) & set(list_keys(Recipe))
+
+
+@pytest.mark.parametrize(
+    ("written", "remedy"),
+    [
+        ("10.000", "write 10 or 10000, whichever is meant: the point may stand between thousands"),
+        ('"10.000"', "write 10 or 10000, whichever is meant: the point may stand between thousands"),
+        ("12.345", "write 12345 if the point stands between thousands, and else a whole number"),
+        ("1.234.567", "write 1234567"),
+        ('"1.234.567"', "write 1234567"),
+        ("60.0", "write 60"),
+        ('"60.0"', "write 60"),
+        ("1.0000", "write 1"),  # no thousands
+        ('"12.5"', "write a whole number or a block of `max`"),
+        ('"1438"', "remove the quotes"),
+    ],
+)
+def test_no_digits_of_a_whole_number_are_dropped(written: str, remedy: str) -> None:
+    text = (ROOT / "golden" / "recipes" / "r103-quoted-number.yaml").read_text("utf-8").replace('"1438"', written)
+    with pytest.raises(RecipeError) as caught:
+        read_text(text)
+    (finding,) = [finding for finding in caught.value.findings if finding.path == "data.size"]
+    assert finding.remedy == remedy

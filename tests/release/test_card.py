@@ -25,8 +25,8 @@ def verified(finished: Any) -> Verified:
 
 def test_what_the_recipe_does_not_say_is_said_to_be_missing(verified: Verified) -> None:
     rows = dict(list_context(verified.statement.predicate))
-    assert rows["who answers for it"] == "the recipe does not say (release.statement.curators)"
-    assert rows["whom to ask"] == "the recipe does not say (release.statement.contact)"
+    assert rows["who answers for it"] == "no one is named (the recipe has no release.statement.curators)"
+    assert rows["whom to ask"] == "no one is named (the recipe has no release.statement.contact)"
 
 
 def test_what_it_says_is_marked_as_declared(verified: Verified) -> None:

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dprecipe.contract.facts import PrivacyUnit
+from dprecipe.privacy import gdp
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.risk import assess_point
 from dprecipe.release import meaning
 from dprecipe.release.claim import describe_risk
-from dprecipe.release.schema import Claim
+from dprecipe.release.schema import Claim, GaussianBound
 
 
 def claim_of(
@@ -141,7 +142,8 @@ def test_a_share_near_all_is_read_to_the_hundredth(share: float, read: str) -> N
 def test_how_large_epsilon_is_by_a_scale_that_is_named(epsilon: float, word: str) -> None:
     text = meaning.describe_scale(claim_of(epsilon, 1e-5))
     assert "Ponomareva et al. 2023" in text
-    assert f"this one, ε = {meaning.read_up(epsilon)}, is {word}" in text
+    assert f"this guarantee is {word}" in text
+    assert f"Its ε is {meaning.read_up(epsilon)}" in text
 
 
 def test_who_is_protected() -> None:
@@ -186,3 +188,37 @@ def test_the_risk_of_a_gaussian_claim_is_that_of_the_gaussian(finished: Any) -> 
     assert claim.risk.advantage < alone.advantage
     for rate, (_, most) in zip(claim.risk.true_positive_rates, alone.true_positive_rates, strict=True):
         assert rate.false_positive_rate < rate.true_positive_rate < most
+
+
+@pytest.mark.parametrize("mu", [0.1, 0.7, 1.5])
+@pytest.mark.parametrize("relation", Neighbouring)
+def test_guesses_about_several_are_bounded_and_those_that_are_not_are_said_to_be(
+    mu: float, relation: Neighbouring
+) -> None:
+    """Against the truth for N(μ, 1), of which k units move the mean by kμ."""
+    epsilon = gdp.epsilon(mu, 1e-5)
+    whole = claim_of(epsilon, 1e-5, relation).model_copy(
+        update={"gdp": GaussianBound(mu=mu, from_epsilon=0.0, to_epsilon=None)}
+    )
+    part = whole.model_copy(update={"gdp": GaussianBound(mu=mu, from_epsilon=0.0, to_epsilon=2 * epsilon)})
+    alone = whole.model_copy(update={"gdp": None})
+    for claim in (whole, part, alone):
+        text = meaning.describe_group(claim)
+        by_word = {word: float(share) for share, word in re.findall(r"([\d.]+)%(?: of cases)? for (\w+)", text)}
+        for size, word in meaning.WORDS.items():
+            truth = 100 * 0.5 * (1 + math.erf(size * mu / 2 / math.sqrt(2)))
+            assert truth <= by_word.get(word, 100)
+            if claim is whole:
+                assert by_word[word] <= truth * 1.01
+        assert (len(by_word) < 3) == ("gives no bound that is of use" in text)
+        assert meaning.TOGETHER[relation] in text or not by_word
+
+
+def test_several_of_a_large_claim_have_no_bound() -> None:
+    text = meaning.describe_group(claim_of(40.0, 1e-5, unit=("patient", 4)))
+    assert text == (
+        "Several of them, such as a family, are protected less than one alone. "
+        "For two or more, this certificate gives no bound that is of use."
+    )
+    assert meaning.list_group(claim_of(40.0, 1e-5)) == []
+    assert meaning.list_group(claim_of(3.0, 1e-5))[0] == ("two together", "ε = 6.00 at δ = 0.000211")

@@ -237,7 +237,7 @@ def _positions(
         described = ", ".join(results + missing)
         remedy = "write the names in the recipe as the file has them" if results else "check the spelling in the recipe"
         if finished:
-            remedy = describe_rename(bool(results))
+            remedy = describe_rename(bool(results), len(absent))
         if len(missing) == len(names):
             remedy = "does the file begin with a header line? The first line must name the columns"
             remedy += f" that the release reads: {', '.join(missing)}" if finished else ""

@@ -53,8 +53,10 @@ def existing_files(source: AnyDatasetFolder, root: Path) -> list[Path]:
         return []
 
 
-def find_shards(path: str, split: str | None, root: Path) -> tuple[ArrowShards | ParquetShards, list[DataFile]]:
-    """Returns the shards of a split, in order, and how they are read.
+def find_shards(
+    path: str, split: str | None, root: Path, finished: bool = False
+) -> tuple[ArrowShards | ParquetShards, list[DataFile]]:
+    """Returns the shards of a split, in order, and how they are read. `finished`: see `problems.Problems`.
 
     Raises:
         DataFault: there is no such folder or split, or a shard is missing.
@@ -64,12 +66,12 @@ def find_shards(path: str, split: str | None, root: Path) -> tuple[ArrowShards |
         splits = _read_json(folder / "dataset_dict.json", path).get("splits")
         names = [name for name in splits if isinstance(name, str)] if isinstance(splits, list) else []
         name = _choose_split(names, split, path)
-        return ArrowShards(), _saved_shards(folder / name, f"{name}/", path)
+        return ArrowShards(finished), _saved_shards(folder / name, f"{name}/", path)
     if (folder / "state.json").is_file():
         if split is not None:
             raise DataFault(f"{path}: is one split, and has none named {split!r}", "remove `split`")
-        return ArrowShards(), _saved_shards(folder, "", path)
-    return ParquetShards(), _parquet_shards(folder, split, path)
+        return ArrowShards(finished), _saved_shards(folder, "", path)
+    return ParquetShards(finished), _parquet_shards(folder, split, path)
 
 
 def _choose_split(names: list[str], split: str | None, path: str) -> str:
@@ -150,12 +152,15 @@ def _read_json(file: Path, path: str) -> dict[str, Any]:
 
 @final
 class ArrowShards:
-    """Files of Arrow's stream format, mapped into memory."""
+    """Files of Arrow's stream format, mapped into memory. `finished`: see `problems.Problems`."""
+
+    def __init__(self, finished: bool = False) -> None:
+        self._finished = finished
 
     def count_rows(self, file: DataFile, names: tuple[str, ...], types: ColumnTypes) -> int:
         """See `ShardFormat`."""
         with pa.memory_map(str(file.path)) as stream, pa.ipc.open_stream(stream) as reader:
-            stored = find_columns(names, reader.schema.names, file)
+            stored = find_columns(names, reader.schema.names, file, finished=self._finished)
             for name in names:
                 types.check(name, reader.schema.field(stored[name]).type, file)
             return sum(batch.num_rows for batch in reader)
@@ -164,7 +169,7 @@ class ArrowShards:
         """See `ShardFormat`. Each batch is validated: a damaged one may point anywhere."""
         rows, first = max(1, min(BATCH_ROWS, MAX_BATCH_BYTES // max_bytes)), 0
         with pa.memory_map(str(file.path)) as stream, pa.ipc.open_stream(stream) as reader:
-            stored = find_columns(names, reader.schema.names, file)
+            stored = find_columns(names, reader.schema.names, file, finished=self._finished)
             for whole in reader:
                 begin, end = max(part.start - first, 0), min(part.stop - first, whole.num_rows)
                 if begin < end:
@@ -175,6 +180,11 @@ class ArrowShards:
                 first += whole.num_rows
                 if first >= part.stop:
                     return
+
+    def list_columns(self, file: DataFile) -> list[str]:
+        """See `ShardFormat`."""
+        with pa.memory_map(str(file.path)) as stream, pa.ipc.open_stream(stream) as reader:
+            return list(reader.schema.names)
 
     def read_metadata(self, file: DataFile) -> Mapping[bytes, bytes]:
         """Returns the file's metadata about its columns."""
@@ -215,6 +225,10 @@ class NamedClasses:
         classes = {name: values for name, values in self._classes(file).items() if name in names}
         for first, batch in self._shards.batches(file, part, names, max_bytes):
             yield first, name_classes(batch, classes)
+
+    def list_columns(self, file: DataFile) -> list[str]:
+        """See `ShardFormat`."""
+        return self._shards.list_columns(file)
 
     def describe(self, file: DataFile, error: Exception) -> DataFault:
         """See `ShardFormat`."""

@@ -9,19 +9,20 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dprecipe.data.arrow import ColumnTypes, select_columns
-from dprecipe.data.arrow_table import ArrowChunk, collect_chunks
+from dprecipe.data.arrow_table import ArrowChunk, Chunks, collect_chunks
 from dprecipe.data.files import READ_ERRORS, DataFile, locate_files
 from dprecipe.data.query import FUNCTIONS, find_reason, frozenset_of
-from dprecipe.data.raw import Raw, Reading
+from dprecipe.data.raw import Limits, Raw, Reading
 from dprecipe.data.sources.queries import AnyDuckDb, format_of
 from dprecipe.data.sources.read_parquet import BATCH_ROWS, ParquetShards
 from dprecipe.data.words import find_columns
@@ -71,22 +72,46 @@ def read(source: AnyDuckDb, root: Path, reading: Reading) -> Raw:
     by_row = reading.private and source.rows is None
     result = DataFile(Path(), f"data.{reading.role}.query", f"data.{reading.role}.query")
     files = {name: locate_files(paths, root) for name, paths in source.paths.items()}
+    with open_result(source, files, by_row, result, reading) as opened:
+        return collect_chunks(opened.chunks, source.columns, None, source.read_label, reading)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of a query: the names of its columns, and its rows."""
+
+    names: list[str]
+    chunks: Chunks
+
+
+@contextmanager
+def open_result(
+    source: AnyDuckDb, files: Mapping[str, Sequence[DataFile]], by_row: bool, result: DataFile, reading: Limits
+) -> Iterator[Result]:
+    """Yields the result of a source's query over the files of each table. `by_row`: each row of it has to be made of
+    one row of a table. `result`: what messages call it.
+
+    Raises:
+        DataFault: a file is damaged, the query is refused or fails, or selects no row.
+    """
+    finished = reading.problems.finished
     are_stored = all(format_of(file.path.name) == "parquet" for shards in files.values() for file in shards)
     with _connect(files, not by_row) as connection:
         try:
             check_statement(connection, source.query, source.tables, by_row, result)
         except duckdb.Error as error:
-            raise _refused(result, error) from None
+            raise _refused(result, error, finished) from None
         for name, shards in files.items():
             connection.execute(f'CREATE VIEW "{name}" AS {_select_files(shards, source.delimiter)}')
         try:
             relation = connection.sql(source.query)
             names = list(relation.columns)
         except duckdb.Error as error:  # of the text: no row has been looked at
-            raise _refused(result, error) from None
+            raise _refused(result, error, finished) from None
 
         def chunks(wanted: tuple[str, ...], max_bytes: int) -> Iterator[ArrowChunk]:
-            stored = find_columns(wanted, names, result, are_stored)
+            stored = find_columns(wanted, names, result, are_stored, finished)
             first = 0
             try:
                 for batch in relation.to_arrow_reader(BATCH_ROWS):
@@ -95,11 +120,11 @@ def read(source: AnyDuckDb, root: Path, reading: Reading) -> Raw:
                     if first > reading.max_rows:
                         raise reading.problems.stop(reading.excess_fault())
             except (duckdb.Error, OSError) as error:  # its message may quote a value
-                raise reading.problems.stop(_failed(result, error)) from None
+                raise reading.problems.stop(_failed(result, error, finished)) from None
             if first == 0:
                 raise result.fault("selects no row", "loosen the condition, or name other files")
 
-        return collect_chunks(chunks, source.columns, None, source.read_label, reading)
+        yield Result(names, chunks)
 
 
 def _connect(files: Mapping[str, Sequence[DataFile]], single: bool) -> Any:
@@ -266,17 +291,21 @@ def _find_other_rows(node: dict[str, Any]) -> str:
     return ""
 
 
-def _failed(result: DataFile, error: Exception) -> DataFault:
+def _failed(result: DataFile, error: Exception, finished: bool) -> DataFault:
     """Returns the fault where the query fails on a row. DuckDB's own words may quote it."""
+    remedy = "use TRY_CAST and try_strptime where a field may be anything, which give NULL, and declare what is missing"
     return result.fault(
         f"the query fails on a row ({type(error).__name__})",
-        "use TRY_CAST and try_strptime where a field may be anything, which give NULL, and declare what is missing",
+        "correct the field that it can't compute with, or leave the row out" if finished else remedy,
     )
 
 
-def _refused(result: DataFile, error: Exception) -> DataFault:
-    reason = str(error).splitlines()[0]
-    return result.fault(f"the query is refused: {reason}", "mend the query; each table has the columns of its files")
+def _refused(result: DataFile, error: Exception, finished: bool) -> DataFault:
+    remedy = "mend the query; each table has the columns of its files"
+    return result.fault(
+        f"the query is refused: {str(error).splitlines()[0]}",
+        "give each table the columns that the query names; that of a label may be empty" if finished else remedy,
+    )
 
 
 def _quote(text: str) -> str:

@@ -43,8 +43,8 @@ def read(source: AnyIdx, root: Path, reading: Reading) -> Raw:
     images, labels = source.images, source.labels if isinstance(source, Idx) else None
     file = locate_file(images, root)
     label_file = None if labels is None else locate_file(labels, root)
-    count = _count(file, source.shape)
-    if label_file is not None and _count(label_file, ()) != count:
+    count = count_records(file, source.shape)
+    if label_file is not None and count_records(label_file, ()) != count:
         raise DataFault(
             f"{images} and {labels} have different numbers of images and labels", "name the two files of one data set"
         )
@@ -66,7 +66,7 @@ def read(source: AnyIdx, root: Path, reading: Reading) -> Raw:
     return collector.raw(np.empty(0, np.uint8))
 
 
-def _count(file: Path, shape: tuple[int, ...]) -> int:
+def count_records(file: Path, shape: tuple[int, ...]) -> int:
     """Returns the number of records in the header of a file with this record shape."""
     try:
         with open_file(file) as stream:
@@ -79,8 +79,8 @@ def _header(file: Path, stream: BinaryIO, shape: tuple[int, ...]) -> tuple[int, 
     dims = _dimensions(file, stream)
     if dims[1:] != shape:
         raise DataFault(
-            f"{file}: one record has shape {list(dims[1:])}, the recipe declares {list(shape)}",
-            "declare the shape that the file has, or name the right file (images and labels swapped?)",
+            f"{file}: one record has shape {list(dims[1:])}, expected {list(shape)}",
+            "name the right file (images and labels swapped?), or declare the shape that it has",
         )
     if math.prod(dims) > file.stat().st_size * (GZIP_LIMIT if is_gzip(file) else 1):
         raise _short(file)
@@ -118,7 +118,7 @@ def read_array(file: Path, shape: tuple[int, ...], part: slice) -> Iterator[NDAr
 def _dimensions(file: Path, stream: BinaryIO) -> tuple[int, ...]:
     magic = stream.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[3] == 0:
-        raise DataFault(f"{file}: is not an IDX file; {FORMAT}", "name another file or another `source`")
+        raise DataFault(f"{file}: is not an IDX file; {FORMAT}", "name another file, or declare another `source`")
     if magic[2] != UNSIGNED_BYTE:
         raise DataFault(f"{file}: its values are not unsigned bytes; {FORMAT}", "store the values as unsigned bytes")
     header = stream.read(4 * magic[3])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -16,9 +17,8 @@ from dprecipe.data.encoders import ColumnReport
 from dprecipe.data.files import DataFile, name_files
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import Raw, Reading
-from dprecipe.data.sources.row_selection import RowSelection, select_records
+from dprecipe.data.sources.row_selection import RowLimit, RowSelection, RowSink, select_records
 from dprecipe.data.sources.tables import AnyJsonLines
-from dprecipe.data.table import Collector
 from dprecipe.data.values import Value
 from dprecipe.data.words import Header, wrong_format_fault
 from dprecipe.text.spelling import normalise_texts
@@ -30,6 +30,7 @@ MAX_DEPTH = 64
 """Objects and lists within each other."""
 BYTE_ORDER_MARKS = re.compile(rb"\A(?:\xef\xbb\xbf)+")
 EXPECTED = "a file of one JSON object a line"
+EMPTY = "has no line"
 WRITE = "write one JSON object on each line, such as json.dumps writes it"
 NO_OBJECT = "a line is no JSON object in UTF-8 (one on each line, no key twice, no NaN)"
 
@@ -43,21 +44,38 @@ def read(source: AnyJsonLines, root: Path, reading: Reading) -> Raw:
         DataFault: a file is missing, damaged, or not what the recipe declares, or there are too many lines.
     """
     files, collector, rows = select_records(source, root, reading)
-
-    def read_file(file: DataFile, rows: RowSelection) -> None:
-        with file.open() as stream:
-            _ObjectLines(file, collector, reading).add(read_lines(stream, file, reading.problems), rows)
-
-    rows.read(files, read_file, "has no line")
+    naming = frozenset(reading.naming_columns)
+    read_file = partial(_read_file, problems=reading.problems, chats=collector.chats, naming=naming)
+    rows.read(files, read_file, EMPTY)
     reading.span(source.records, rows.total, name_files(files))
     return collector.raw()
+
+
+def read_objects(file: DataFile, sink: RowSink, limit: RowLimit, problems: Problems) -> None:
+    """Hands all objects of a file to a sink, as rows.
+
+    Raises:
+        DataFault: the file is damaged or holds other lines, there is none, or there are more than the limit.
+    """
+    RowSelection(sink, (0, None), limit, problems).read([file], partial(_read_file, problems=problems), EMPTY)
+
+
+def _read_file(
+    file: DataFile,
+    rows: RowSelection,
+    problems: Problems,
+    chats: frozenset[str] = frozenset(),
+    naming: frozenset[str] = frozenset(),
+) -> None:
+    with file.open() as stream:
+        _ObjectLines(file, rows.sink, problems, chats, naming).add(read_lines(stream, file, problems), rows)
 
 
 def read_lines(stream: Any, file: DataFile, problems: Problems) -> Iterator[tuple[int, bytes]]:
     """Yields the lines of a file that are not blank, each with its number."""
     number = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
-        other = wrong_format_fault(file, line, EXPECTED) if number == 0 else None
+        other = wrong_format_fault(file, line, EXPECTED, problems.finished) if number == 0 else None
         if other is not None:
             raise other
         number += 1
@@ -75,14 +93,17 @@ def read_lines(stream: Any, file: DataFile, problems: Problems) -> Iterator[tupl
 class _ObjectLines:
     """The objects of one file, a chunk at a time."""
 
-    def __init__(self, file: DataFile, collector: Collector, reading: Reading) -> None:
-        self._file, self._collector, self._problems = file, collector, reading.problems
-        self._naming = frozenset(reading.naming_columns)
+    def __init__(
+        self, file: DataFile, sink: RowSink, problems: Problems, chats: frozenset[str], naming: frozenset[str]
+    ) -> None:
+        """`chats`: the columns that hold conversations; `naming`: those that name units, records or sides."""
+        self._file, self._sink, self._problems = file, sink, problems
+        self._chats, self._naming = chats, naming
         self._numbers: list[int] = []
         self._objects: list[dict[str, Any]] = []
 
     def add(self, lines: Iterator[tuple[int, bytes]], rows: RowSelection) -> None:
-        """Hands the selected lines to the collector.
+        """Hands the selected lines to the sink.
 
         Raises:
             DataFault: a line is no object; there are more records than declared.
@@ -105,12 +126,12 @@ class _ObjectLines:
         numbers, objects = self._numbers, self._objects
         self._numbers, self._objects = [], []
         if objects:
-            columns = {name: self._column(name, objects, numbers) for name in self._collector.names}
-            self._collector.add(columns, len(objects), lambda row: self._file.where(f"line {numbers[row]}"))
+            columns = {name: self._column(name, objects, numbers) for name in self._sink.names}
+            self._sink.add(columns, len(objects), lambda row: self._file.where(f"line {numbers[row]}"))
 
     def _column(self, name: str, objects: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[Value]:
         report = ColumnReport(name, lambda row: self._file.where(f"line {numbers[row]}"), self._problems)
-        is_chat, is_name = name in self._collector.chats, name in self._naming
+        is_chat, is_name = name in self._chats, name in self._naming
         values: list[Value] = []
         for row, fields in enumerate(objects):
             value = fields.get(name)

@@ -44,7 +44,7 @@ def read(source: AnyNpz, root: Path, reading: Reading) -> Raw:
         DataFault: the file is missing, is not an archive, holds Python objects, or is not what the recipe declares.
     """
     labelled = source if isinstance(source, Npz) else None
-    form = (source.features, source.shape, "numbers", _is_number)
+    form = (source.features, source.shape, "numbers", is_number)
     file = locate_file(source.path, root)
     with open_archive(file, SAVE) as archive:
         count = archive.dims(*form)[0]
@@ -129,7 +129,7 @@ def _is_answer(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "biu"
 
 
-def _is_number(dtype: np.dtype[Any]) -> bool:
+def is_number(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "iuf"
 
 
@@ -145,4 +145,4 @@ NAMES: Form = ((), "texts or integers", _is_id)
 def _label_form(target: Target) -> Form:
     if isinstance(target, SeveralTarget):
         return (len(target.names),), "0 and 1, or truth values", _is_answer
-    return ((), "numbers", _is_number) if isinstance(target, NumberTarget) else ((), "integers", is_integer)
+    return ((), "numbers", is_number) if isinstance(target, NumberTarget) else ((), "integers", is_integer)

@@ -89,6 +89,10 @@ class ParquetShards:
                 if first >= part.stop:
                     return
 
+    def list_columns(self, file: DataFile) -> list[str]:
+        """See `ShardFormat`."""
+        return list(pq.read_schema(file.path).names)
+
     def read_metadata(self, file: DataFile) -> Mapping[bytes, bytes]:
         """Returns the file's metadata about its columns."""
         return pq.read_schema(file.path).metadata or {}
@@ -171,6 +175,9 @@ class ShardFormat(Protocol):
         """Yields (number of the first row, batch) for some rows of a file, whose values have at most `max_bytes`
         bytes.
         """
+
+    def list_columns(self, file: DataFile) -> list[str]:
+        """Returns the names of a file's columns."""
 
     def describe(self, file: DataFile, error: Exception) -> DataFault:
         """Returns the fault for a file that pyarrow rejects."""

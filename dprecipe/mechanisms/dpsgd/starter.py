@@ -17,8 +17,8 @@ MANY = 10_000
 _REST = """\
 
 mechanism:
-  kind: dpsgd                # clip each record's gradient, add noise to the sum, step
-  clip: {{norm: 1.0}}          # the most one record can move the sum
+  kind: dpsgd                # clip each unit's gradient, add noise to the sum, step
+  clip: {{norm: 1.0}}          # the most one unit can move the sum
   noise: {{family: gaussian, multiplier: auto}}    # auto: solved, so that the run just fits the budget
   sampling: {sampling}
 
@@ -32,7 +32,7 @@ runtime: {{device: auto, seed: 0}}       # nothing here can change what is spent
 release: {{report: true}}
 """
 _BATCHES = {
-    "sampling": "{scheme: poisson, batch_size: 256}   # records of one step, on average",
+    "sampling": "{scheme: poisson, batch_size: 256}   # units of one step, on average",
     "length": "epochs: 20                 # passes over the data; or `steps`",
     "optimizer": "{kind: sgd, lr: 1.0, momentum: 0.9}",
 }
@@ -62,12 +62,12 @@ def _choose_steps(task: Task) -> dict[str, str]:
     """
     rate = (1.0 if _is_number(task) else 16.0) / (1 + task.columns)
     chosen = {
-        "sampling": "{scheme: full_batch}             # all records in each step",
+        "sampling": "{scheme: full_batch}             # all units in each step",
         "length": "steps: 400",
         "optimizer": f"{{kind: sgd, lr: {float(f'{rate:.2g}')}}}\n"
         "  average: {kind: tail, fraction: 0.5}    # of the iterates: less noise, at no price",
     }
     if task.size is not None and task.size >= MANY:
-        sampling = f"{{scheme: poisson, batch_size: {task.size // 20}}}   # records of one step, on average"
+        sampling = f"{{scheme: poisson, batch_size: {task.size // 20}}}   # units of one step, on average"
         chosen |= {"sampling": sampling, "length": "epochs: 20                 # passes over the data; or `steps`"}
     return chosen

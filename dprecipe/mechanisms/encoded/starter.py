@@ -17,14 +17,14 @@ _MODEL = {
 _REST = """\
 
 mechanism:
-  kind: encoded              # clip each record's gradient rank by rank, add noise to the sum, denoise, step
+  kind: encoded              # clip each unit's gradient rank by rank, add noise to the sum, denoise, step
   # The shape a gradient is expected to have: sorted normal magnitudes, drawn from a public seed, so no secret.
-  codebook: {source: gaussian, size: 1000, norm: 1.0, seed: 0}   # norm: the most one record can move the sum
+  codebook: {source: gaussian, size: 1000, norm: 1.0, seed: 0}   # norm: the most one unit can move the sum
   # Or laplace, student_t with a df, variance_gamma with a shape, sech. With more than a hundred parameters none is
   # noticeably better than gaussian: `dprecipe noise` compares them for this recipe.
   noise: {family: gaussian, multiplier: auto}    # auto: solved, so that the run just fits the budget
   denoise: kolmogorov_smirnov                    # steps are scaled by how far the noisy sum stands out; or `none`
-  sampling: {scheme: poisson, batch_size: 256}   # records of one step, on average
+  sampling: {scheme: poisson, batch_size: 256}   # units of one step, on average
 
 budget: {epsilon: 3.0, delta: 1e-6}    # the most that may be spent; delta far below 1 / data.size
 

@@ -39,8 +39,8 @@ class Score:
     records with every answer right, and `loss` the binary cross entropy. For a number or a count `accuracy` is
     None; there is the `mean_absolute_error` in the label's units, and `loss` is the mean squared error, for a count the
     mean Poisson deviance. For texts, `loss` is the mean over records of their loss by token, and `full` has the
-    `perplexity` of all learned tokens together, their number and the base's perplexity. `full`: what `training.metrics`
-    measures for a finished model.
+    `perplexity` of all learned tokens together, their number and the base's perplexity. `full`: what is measured of a
+    finished model (`dprecipe.training.program.metrics`).
     """
 
     accuracy: float | None
@@ -164,7 +164,7 @@ class HeldOut:
     @phase("scores")
     def score(self, state: Mapping[str, Tensor], *, full: bool = False) -> Score:
         """Scores the model with the weights in `state`, in evaluation mode; its code may write to them. `full`: with
-        everything that `training.metrics` measures, which a run needs at its end alone.
+        everything that `dprecipe.training.program.metrics` measures, which a run needs at its end alone.
 
         Sums are added up where the model is, and fetched at the end: a GPU is waited for once, and not in each part
         (`full`: there too). In double precision, as Python would add them; counts are exact in it.

@@ -338,10 +338,11 @@ def check_width(plan: Plan, records: RecordSource) -> None:
 class Synthetic:
     """As many units as the recipe declares, each with all the records that it may have, made when asked for."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, each: int | None = None) -> None:
+        """`each`: the records of a unit, where it shall have fewer than it may."""
         self._facts = describe_data(plan.data)
         self.unit_count, unit = plan.data.max_units, plan.data.unit
-        self._each = None if unit == "record" else unit.max_records
+        self._each = None if unit == "record" else each or unit.max_records
         self._generator = np.random.default_rng(0)
 
     @cached_property

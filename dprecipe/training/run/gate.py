@@ -14,7 +14,7 @@ charges including this event by the budget.
 | the plan is complete, or the budget can't hold another event | no ticket: nothing is drawn |
 | an empty batch | its sum of zeros is released with noise, and charged like any other |
 | a non-finite record | the clipped sum already excludes it (`engine.clipped_sum`); the charge is the same |
-| a noise scale of 0 | a fault (`training.noise.add_noise`): no sum is released without noise |
+| a noise scale of 0 | a fault (`dprecipe.training.steps.noise`): no sum is released without noise |
 | a ticket that is used up, or a sum bounded in another norm than the event's | a fault, before noise is drawn |
 | a crash between reservation and settlement | the whole block counts as spent |
 | the ledger can't be written | a fault, before noise is drawn |
@@ -95,11 +95,11 @@ class SumNoise:
         """Returns the clipped sum plus noise: (P,) float64, on the sum's device (on the CPU for Apple's GPU, which has
         no float64). The sum is overwritten. A ticket allows as many releases as its event has.
 
-        `shard`: which part of the coordinates it is, where several processes have one each (`training.shards`).
+        `shard`: which part of the coordinates it is, where several processes have one each.
 
         Guarantees: the noise has the event's distribution at scale `noise_multiplier` × the sum's own sensitivity (for
         Gaussian noise, its standard deviation), is added in float64, and comes from a stream that no other release
-        or shard uses; the result is on a lattice that does not depend on the sum (`training.noise`).
+        or shard uses; the result is on a lattice that does not depend on the sum (`dprecipe.training.steps.noise`).
 
         Raises:
             RunFailed: the ticket is used up, or the sum is bounded in another norm than the event's.

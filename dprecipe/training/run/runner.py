@@ -110,7 +110,7 @@ class Start:
 
     moment: datetime
     accept_lost_steps: bool = False
-    """True to release a model that lacks most of the steps charged, rather than none: see `training.lost_steps`."""
+    """True to release a model that lacks most of the steps charged, rather than none: see `check_trained`."""
     trial: bool = False
     """True for one of several runs, the best of which is released: its results are kept, and it makes no release."""
     constants: tuple[StageConstants, ...] = ()
@@ -186,10 +186,28 @@ class Rehearsal:
     done: str
     """Description of the trial and its speed, in words."""
     seconds: float
-    """Estimated seconds of the whole run."""
+    """Estimated seconds of the whole run. Where units may have several records, that is at most: all have as many."""
     checks: tuple[Check, ...]
     remarks: tuple[str, ...] = ()
     """Remarks on how gradients are computed, if it makes a difference, in words."""
+    least_seconds: float | None = None
+    """Estimated seconds where each unit has one record; None where none may have more."""
+
+    def describe_time(self) -> str:
+        """Describes how long the run takes. How many records the units have is private, so that both ends are shown."""
+        if self.least_seconds is None:
+            return f"about {write_duration(self.seconds)} for the run"
+        return (
+            f"for the run at most about {write_duration(self.seconds)}, if each unit has all the records that it may "
+            f"have, and about {write_duration(self.least_seconds)}, if each has one"
+        )
+
+
+def write_duration(seconds: float) -> str:
+    """Returns a duration in the unit that a person would choose."""
+    if seconds < 90:
+        return f"{seconds:.1g} s" if seconds < 1 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
 P = TypeVar("P")

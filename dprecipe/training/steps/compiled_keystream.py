@@ -3,7 +3,7 @@
 Noise for 100 million numbers took 13,600 kernels, and the processor takes 35 to 100 microseconds to start each.
 Only integers are compiled: whatever a compiler fuses, the words are the same, unless it has a fault. So a program is
 used only if its words are those of the single operations, and the noise check compares the keystream that is made with
-it with OpenSSL's. Draws, sums and the lattice are never compiled (`training.noise`).
+it with OpenSSL's. Draws, sums and the lattice are never compiled (`dprecipe.training.steps.noise`).
 
 Nothing is compiled later than in the noise check, before anything is spent: `Keystream` uses what was made here in the
 same process, and else single operations, whose words are the same.

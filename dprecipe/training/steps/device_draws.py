@@ -25,7 +25,7 @@ def draw_from(distribution: Distribution, blocks: Keystream, count: int) -> Tens
     Guarantees: each draw has words of its own; what is left of the last block is never used.
 
     Raises:
-        ValueError: the family is the normal one, which `training.noise` makes, or the keystream is used up.
+        ValueError: the family is the normal one, which has a module of its own, or the keystream is used up.
     """
     if distribution.family == "gaussian":
         raise ValueError("normal noise is not made here")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import statistics
 import time
 import warnings
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -59,16 +61,20 @@ def move_back(module: Any, device: torch.device) -> None:
 
 
 class Stopwatch(lightning.Callback):
-    """Times the steps after the first, which warms up."""
+    """Times the steps after the first, which warms up; ends the program once it has timed enough of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, least_steps: int = 5, least_seconds: float = 1.0) -> None:
         self._ends: list[float] = []
+        self._least_steps, self._least_seconds = least_steps, least_seconds
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
         if module.device.type == "cuda":
             torch.cuda.synchronize(module.device)  # otherwise this is only when the step was queued
         self._ends.append(time.monotonic())
+        if len(self._ends) >= self._least_steps and self._ends[-1] - self._ends[0] >= self._least_seconds:
+            module.request_stop()
 
     @property
     def seconds_per_step(self) -> float:
-        return (self._ends[-1] - self._ends[0]) / max(1, len(self._ends) - 1)
+        """The median: the first steps are slower than those of a long run, and so are those that are interrupted."""
+        return statistics.median([end - start for start, end in pairwise(self._ends)] or [0.0])

@@ -25,8 +25,8 @@ and 2^-20 of the noise's scale, and every multiple of g within the range of the 
    Sine and cosine come from tan θ/2 where that is faster (`dprecipe.noise.draws.turn`), in double precision too: the
    error of a draw, below 2^-48, moves the ends of an interval by less than 2^-27 of its length.
 
-For the other families, `dprecipe.noise.draws` uses a u of as many bits, and so does `training.device_draws` on a GPU.
-Every interval contains a draw up to the limit in this table:
+For the other families, `dprecipe.noise.draws` uses a u of as many bits, and so does
+`dprecipe.training.steps.device_draws` on a GPU. Every interval contains a draw up to the limit in this table:
 
 | family | limit | probability of a draw beyond it |
 |---|---|---|

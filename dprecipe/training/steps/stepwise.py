@@ -43,7 +43,14 @@ from dprecipe.training.processes.sharded_weights import check_in_blocks, gathers
 from dprecipe.training.processes.shards import check_divisible
 from dprecipe.training.program.evaluate import METRICS, HeldOut, Sample, Scored, keep_metrics
 from dprecipe.training.program.file_digests import check_initial_weights
-from dprecipe.training.program.program import Sets, StepwiseProgram, Synthetic, declared_records, measure_base
+from dprecipe.training.program.program import (
+    Sets,
+    StepwiseProgram,
+    Synthetic,
+    declared_records,
+    measure_base,
+    store_of,
+)
 from dprecipe.training.program.program import prepare as program_of
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.publish.draft import check_publishable
@@ -75,6 +82,10 @@ class Shared:
     """Coins of the canaries of an audited run."""
 
 
+REHEARSED = 20
+"""The most steps that a rehearsal takes: one of long steps takes fewer."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class StepwiseRunner(Runner[StepwiseProgram]):
@@ -85,7 +96,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
     """The probe's tests of its sums."""
 
     def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> StepwiseProgram:
-        """Returns the program of a plan, on its own records or on those from Python: see `training.program.prepare`."""
+        """Returns the program of a plan, on its own records or on those from Python."""
         program = program_of(plan, self.tests, lambda: declared_records(plan, root, inputs), inputs.model, inputs.train)
         if gathers_weights(plan):
             check_in_blocks(program.model, program.device, from_python=program.custom_model)
@@ -244,22 +255,30 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         done: Run = processes.agree(refuse_answer)
         return done
 
-    def rehearse(self, plan: Plan, steps: int = 5) -> Rehearsal:
-        """Takes a few steps on synthetic records."""
+    def rehearse(self, plan: Plan) -> Rehearsal:
+        """Takes a few steps on synthetic units, with all records that one may have and, where this is several, with
+        one."""
         program, plan = self._measure(plan, program_of(plan, self.tests, lambda: Sets(Synthetic(plan))))
-        with tempfile.TemporaryDirectory() as folder:
-            ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
-            secrets = Secrets()
-            gate = Gate(take_first(plan.mechanism_plan.events, steps), plan.budget, ledger, secrets)
-            module = self.build(StepContext(plan, program.model, program.store, gate, secrets))
-            stopwatch = Stopwatch()
-            fit_steps(module, stopwatch, program.device, steps)
-            ledger.abandon()
-        seconds = stopwatch.seconds_per_step
+        module, seconds = self._time_steps(plan, program)
+        least = None
+        if plan.data.unit != "record" and plan.data.unit.max_records > 1:
+            sparse = replace(program, store=store_of(plan, Synthetic(plan, each=1), program.device))
+            least = self._time_steps(plan, sparse)[1] * plan.length.steps
         done = f"{module.steps_done} steps on synthetic records: {seconds * 1000:.0f} ms per step"
         with in_run_precision():
             remarks = module.remarks()
-        return Rehearsal(done, seconds * plan.length.steps, program.checks, remarks)
+        return Rehearsal(done, seconds * plan.length.steps, program.checks, remarks, least)
+
+    def _time_steps(self, plan: Plan, program: StepwiseProgram) -> tuple[NoisySteps, float]:
+        """Returns the program after a few steps, and the seconds of one."""
+        stopwatch, secrets = Stopwatch(), Secrets()
+        with tempfile.TemporaryDirectory() as folder:
+            ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
+            gate = Gate(take_first(plan.mechanism_plan.events, REHEARSED), plan.budget, ledger, secrets)
+            module = self.build(StepContext(plan, program.model, program.store, gate, secrets))
+            fit_steps(module, stopwatch, program.device, REHEARSED)
+            ledger.abandon()
+        return module, stopwatch.seconds_per_step
 
     def audit(self, plan: Plan, request: AuditRequest) -> AuditEvidence:
         """Attacks the program of a plan with synthetic records."""

@@ -90,8 +90,8 @@ def tune(
 ) -> TunedRun:
     """Makes the runs of a tuned plan, up to `jobs` at once, and releases the best.
 
-    `cluster`: an address as of `training.cluster`; None: in processes of this machine. `jobs`: 1 by default, and of a
-    cluster as many as it can hold.
+    `cluster`: its address; None: in processes of this machine. `jobs`: 1 by default, and of a cluster as many as it can
+    hold.
 
     Guarantees: the ledger holds the tuned run before the number of runs is drawn; `release/` appears whole, at the end,
     verified, or not at all, and holds the winner alone; where no run has a model, it says so and holds none.

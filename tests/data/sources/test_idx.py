@@ -41,7 +41,7 @@ def test_images_and_labels(write, pack) -> None:
 
 
 BAD = {
-    "labels swapped with images": ({"images": idx(LABELS)}, r"one record has shape \[\], .* declares \[2, 3\]"),
+    "labels swapped with images": ({"images": idx(LABELS)}, r"one record has shape \[\], expected \[2, 3\]"),
     "another shape": ({"images": idx(PIXELS.reshape(4, 3, 2))}, r"has shape \[3, 2\]"),
     "not idx": ({"images": b"PK\x03\x04 something"}, "is not an IDX file; expected"),
     "empty": ({"images": b""}, "is not an IDX file"),

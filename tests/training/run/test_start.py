@@ -28,6 +28,7 @@ from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read
 from dprecipe.training.program.records import Store
 from dprecipe.training.run import checkpoint
+from dprecipe.training.run.runner import write_duration
 from dprecipe.training.run.start import rehearse
 from dprecipe.training.steps import noisy_steps
 from dprecipe.training.steps import stepwise as training
@@ -341,13 +342,13 @@ def test_a_rehearsal_spends_nothing_and_leaves_nothing(
     plan = small("data.train={source: idx, images: absent, labels: absent, shape: [8, 8]}")
     before = sorted(tmp_path.rglob("*"))
     result = rehearse(plan)
-    assert result.done.startswith("5 steps")
+    assert re.match("(5|1[0-9]|20|[6-9]) steps", result.done)
     assert all(check.passed for check in result.checks)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("sampling", ["poisson, batch_size: 9", "fixed_size, batch_size: 9", "shuffle, batch_size: 10"])
-def test_a_rehearsal_takes_all_records_that_a_unit_may_have(
+def test_a_rehearsal_takes_all_records_that_a_unit_may_have_and_then_one(
     small: Small, sampling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches: list[int] = []
@@ -355,8 +356,9 @@ def test_a_rehearsal_takes_all_records_that_a_unit_may_have(
 
     def batch(self: Store, units: Any, *given: Any, **named: Any) -> Any:
         made = real(self, units, *given, **named)
-        batches.append(len(units))
-        assert len(made.indices) == 4 * batches[-1]
+        if len(units):
+            batches.append(len(made.indices) // len(units))
+            assert len(made.indices) == batches[-1] * len(units)
         return made
 
     monkeypatch.setattr(Store, "batch", batch)
@@ -368,8 +370,22 @@ def test_a_rehearsal_takes_all_records_that_a_unit_may_have(
             "budget={epsilon: 99, neighbouring: " + ("replace_one}" if "fixed" in sampling else "add_or_remove_one}"),
         )
     )
-    assert f"{len(batches)} steps on synthetic records" in rehearsal.done
-    assert len(batches) >= 5
+    assert batches == sorted(batches, reverse=True)
+    assert set(batches) == {4, 1}
+    assert rehearsal.least_seconds is not None
+    assert rehearsal.least_seconds < rehearsal.seconds * 1.5
+    assert re.match("for the run at most about .* if each has one$", rehearsal.describe_time())
+
+
+def test_where_each_unit_is_one_record_a_rehearsal_tells_one_time(small: Small) -> None:
+    rehearsal = rehearse(small())
+    assert rehearsal.least_seconds is None
+    assert re.match("about .* for the run$", rehearsal.describe_time())
+
+
+def test_a_duration_is_told_in_the_unit_that_a_person_would_choose() -> None:
+    read = [write_duration(seconds) for seconds in (0.0123, 4.4, 89, 600, 20_000)]
+    assert read == ["0.01 s", "4 s", "89 s", "10 minutes", "5.6 hours"]
 
 
 def test_objects_from_python_take_the_place_of_what_the_recipe_names(small: Small, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.training.program.evaluate import HeldOut
 from dprecipe.training.publish import provenance
 from dprecipe.training.run import checkpoint
-from dprecipe.training.steps import stepwise
+from dprecipe.training.steps import fit, stepwise
 
 CPU, ELSEWHERE = torch.device("cpu"), torch.device("meta")
 
@@ -140,6 +140,18 @@ def test_a_step_ends_when_the_device_has_done_it(monkeypatch: pytest.MonkeyPatch
         stopwatch.on_train_batch_end(trainer, SimpleNamespace(device=torch.device(device)))
     assert waited == [torch.device("cuda", 1)]
     assert stopwatch.seconds_per_step >= 0
+
+
+def test_a_stopwatch_tells_the_usual_step_and_ends_after_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = iter([0.0, 0.9, 1.1, 1.3, 1.5, 9.5, 9.7])  # the first step warms up, and the machine was busy in one
+    monkeypatch.setattr(fit.time, "monotonic", lambda: next(ends))
+    stopwatch, trainer = fit.Stopwatch(), lightning.Trainer.__new__(lightning.Trainer)
+    stops: list[int] = []
+    module = SimpleNamespace(device=torch.device("cpu"), request_stop=lambda: stops.append(1))
+    for step in range(1, 8):
+        stopwatch.on_train_batch_end(trainer, module)
+        assert len(stops) == max(0, step - 4)
+    assert stopwatch.seconds_per_step == pytest.approx(0.2)
 
 
 def test_processes_agree_on_who_adds_noise_which_is_outside_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:

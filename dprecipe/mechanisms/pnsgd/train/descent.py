@@ -43,7 +43,7 @@ NUMBERS = 1 << 17
 
 
 class DescentRecords(Protocol):
-    """The source of rows: `dprecipe.training.program.records.RecordSource`."""
+    """The source of rows: `dprecipe.data.records.RecordSource`."""
 
     def __len__(self) -> int: ...
     def batch(self, indices: Indices | slice) -> tuple[NDArray[np.float32], NDArray[Any]]: ...
