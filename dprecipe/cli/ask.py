@@ -117,6 +117,9 @@ def _ask_label(name: str, kinds: Sequence[str], ask: Ask, answers: Declarations)
     value = _ask(ask, f"{name}: {questions[kind][0]}", questions[kind][1])
     if value is not None:
         answers.label[kind] = {"max": value} if kind == "count" else value
+        if kind != "several" and kinds == LABELS:
+            missing = _ask(ask, f"{name}: omit the records without one? (Enter: each has one)", _choose(("omit",)))
+            _keep(answers.label, "missing", missing)
     elif kind != kinds[0]:
         answers.label[kind] = None
 

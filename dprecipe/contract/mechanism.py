@@ -299,6 +299,8 @@ class Mechanism:
     """True if its run and its account need only a bound on the number of units, and divide by a released number."""
     can_split: bool = False
     """True if a split may decide the number of training units: `Facts.size` is then only the planned number."""
+    can_omit_records: bool = False
+    """True if a record may add nothing to its sums: labels may be missing (`dprecipe.data.omitted`)."""
     can_be_tuned: bool = False
     """True if its account solves for the best of several runs (`Facts.select`); trials keep its events."""
     runtime_options: frozenset[RuntimeOption] = frozenset()

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dprecipe.data.columns import PART_WIDTHS, Boolean, Category, ColumnBlock, Date, Integer, Ordinal, write_number
 from dprecipe.data.counts import ColumnCounts, SequenceCounts, SourceCounts
 from dprecipe.data.facts import ColumnFacts, Role, describe_data
+from dprecipe.data.omitted import is_omitted
 from dprecipe.data.records import Records
 from dprecipe.data.schema import Data
 from dprecipe.data.several import unpack_answers
@@ -184,6 +185,7 @@ def _bins(features: NDArray[np.generic], start: int) -> tuple[int, ...]:
 
 def _count_labels(records: Records, target: Target) -> Bars:
     labels = np.asarray(records.labels)
+    labels = labels[~is_omitted(labels)]
     match target:
         case ClassTarget(classes, names):
             counted = np.bincount(labels.astype(np.int64), minlength=classes)[:classes]

@@ -299,6 +299,11 @@ class Data(Block):
         return self.train if isinstance(self.test, SplitOff) else self.test
 
     @property
+    def omits_records(self) -> bool:
+        """True if training records whose label is missing take part with weight zero."""
+        return self.train.omits_records
+
+    @property
     def hides_size(self) -> bool:
         """True if the number of units is protected, and only a bound on it is declared."""
         return isinstance(self.size, SizeBound)

@@ -16,6 +16,7 @@ from dprecipe.data.collector import RecordCollector
 from dprecipe.data.counts import SourceCounts
 from dprecipe.data.encoders import ColumnReport, encode_column
 from dprecipe.data.facts import column_facts, hash_steps, item_steps, sequences_step, tokenize_step
+from dprecipe.data.omitted import encode_present, find_missing
 from dprecipe.data.problems import Place, Problems
 from dprecipe.data.raw import (
     NO_COUNT,
@@ -202,13 +203,22 @@ def encode_labels(
 ) -> Labels:
     """Class numbers of label values: the position in `values`, or the integer itself. Numbers to be predicted are
     clipped to their range and mapped to [-1, 1], counts are clipped to the largest one; several answers become one
-    number (`several`). A label that is none of what is declared is added to the problems.
+    number (`several`). A label that is none of what is declared is added to the problems; one that is missing is
+    marked where the recipe omits it (`omitted`).
     """
     target = label.target
     if isinstance(target, SeveralTarget):
         return encode_several(columns, label, target, lambda name: ColumnReport(name, place, problems))
     (column,) = label.read_columns
     values, report = columns[column], ColumnReport(column, place, problems)
+    if label.missing is not None and (missing := find_missing(values, label.values or ())).any():
+
+        def encode(present: Values, rows: Sequence[int]) -> Labels:
+            return encode_labels({column: present}, label, select_places(place, rows), problems, counts)
+
+        if counts is not None:
+            counts.column(column, "label").missing += int(missing.sum())
+        return encode_present(values, missing, encode)
     if isinstance(target, NumberTarget | CountTarget):
         numbers = _numbers(values, label, report)
         limits = target.range if isinstance(target, NumberTarget) else (0.0, float(target.max))
@@ -272,7 +282,9 @@ def _classes_by_name(values: Values, names: Sequence[str], report: ColumnReport)
 def _no_label(text: str, row: int, report: ColumnReport) -> bool:
     empty = text == ""
     if empty:
-        report.add(row, "a label is empty", "give each row a label, or remove the row from the file")
+        report.add(
+            row, "a label is empty", "write label.missing: omit, remove the row from the file, or give it a label"
+        )
     return empty
 
 

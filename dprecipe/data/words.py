@@ -14,8 +14,10 @@ from dprecipe.data.writing import Decimal, Writing
 from dprecipe.faults import DataFault
 from dprecipe.text.spelling import normalise_text
 
-MARKS = frozenset(("na", "n/a", "#n/a", "<na>", "nan", "null", "none", ".", "-", "?"))
-"""Texts that count as a missing number, in any capitalisation."""
+NULLS = frozenset(("na", "n/a", "#n/a", "<na>", "nan", "null"))
+"""Texts by which programs write a missing value, in any capitalisation."""
+MARKS = NULLS | {"none", ".", "-", "?"}
+"""Texts that count as a missing number, in any capitalisation: programs' and people's."""
 
 MAX_NUMBER = 100
 """Characters of a field that may look like a number."""

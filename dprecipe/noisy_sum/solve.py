@@ -196,6 +196,7 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
         (Assumption("sampling", participation, "code"),),
         (
             Assumption("independence", "no record influences the gradient of another", "code"),
+            *_assume_omitted(facts),
             *_assume_size(facts),
             Assumption(
                 "choices",
@@ -210,6 +211,13 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
             ),
         ),
     )
+
+
+def _assume_omitted(facts: Facts) -> tuple[Assumption, ...]:
+    if not facts.data.omits_records:
+        return ()
+    what = "a record whose label is missing adds zero to every sum, and counts in the number of units"
+    return (Assumption("omitted_records", what, "code"),)
 
 
 def _assume_size(facts: Facts) -> tuple[Assumption, Assumption]:

@@ -36,6 +36,8 @@ WARNINGS: Mapping[str, str] = {
     "P173": "hiding the iterates gains nothing",
     "P174": "the set is too wide to contract",
     "P226": "many of the units are canaries",
+    "R266": "noise drowns the gradients of a linear model",
+    "R267": "the learning rate overshoots",
 }
 """Every warning about a recipe itself, as a certificate words it."""
 PLAN_WARNINGS = frozenset({"P173", "P174"})

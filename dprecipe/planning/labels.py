@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dprecipe.contract.table import list_kinds
+from dprecipe.contract.table import list_kinds, mechanism_of
 from dprecipe.data.checks import check_data
 from dprecipe.data.facts import describe_data
 from dprecipe.data.sources.base import ColumnLabelled
@@ -29,6 +29,7 @@ def check_label(recipe: Recipe) -> Iterator[Finding]:
     if check_data(recipe.data):
         return  # other rules report it
     target = describe_data(recipe.data).target
+    yield from _check_omitted(recipe)
     others = join_with_or(list_kinds(lambda mechanism: not mechanism.has_student and not mechanism.is_convex))
     if isinstance(target, TokenTarget) and (is_convex(recipe) or has_student(recipe)):
         yield Finding(
@@ -59,6 +60,19 @@ def check_label(recipe: Recipe) -> Iterator[Finding]:
         )
         return
     yield from check_loss(recipe.training, target, _own_loss(recipe))
+
+
+def _check_omitted(recipe: Recipe) -> Iterator[Finding]:
+    """Refuses labels that may be missing where a record can't take part with weight zero."""
+    kind = recipe.mechanism.kind
+    if recipe.data.omits_records and not mechanism_of(kind).can_omit_records:
+        able = join_with_or(list_kinds(lambda mechanism: mechanism.can_omit_records))
+        yield Finding(
+            "R310",
+            f"{kind} learns from the label of every record: there is no account of records without one",
+            f"remove label.missing, and the rows from the file; or set mechanism.kind to {able}",
+            f"{_place_of_label(recipe)}.missing",
+        )
 
 
 def _place_of_label(recipe: Recipe) -> str:

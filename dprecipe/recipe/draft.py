@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from dprecipe.contract.starter import Task
-from dprecipe.data.sample import LEFT_OUT, ROW_NUMBERS, Drafted, draft_column, draft_label, is_missing
+from dprecipe.data.sample import LEFT_OUT, ROW_NUMBERS, Drafted, draft_column, draft_label
 from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, Table
-from dprecipe.data.words import Header
+from dprecipe.data.words import MARKS, NULLS, Header
 from dprecipe.faults import UsageFault
 from dprecipe.recipe.mismatch import BLANK
 from dprecipe.text.dump import dump_inline
@@ -42,7 +42,10 @@ GAPS = "      # A missing number, date or truth is an error, unless its column s
 SIZE = "                # number of {what}, with those held out; declared, and treated as public"
 NO_TEST = "  # no records are held out, so a run has no score: write test: {source: …, path: …}, a file of its own"
 
-LABEL_KINDS = "    # or classes: for integers from 0, range: for a number, several: names of which any may apply"
+LABEL_KINDS = (
+    "    # or classes: for integers from 0, range: for a number, several: names of which any may apply; missing: omit "
+    "if some have none"
+)
 
 
 @final
@@ -204,24 +207,25 @@ def _declare_label(usual: str, asked: Asked) -> dict[str, Any]:
 
 def _list_known(declared: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the keys of a label, none where its kind is still to be chosen."""
-    return () if declared in ({"values": BLANK}, {"classes": BLANK}) else tuple(declared)
+    known = tuple(key for key in declared if key != "missing")
+    return () if declared in ({"values": BLANK}, {"classes": BLANK}) else known
 
 
 def _draft_label(name: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Drafts a label; one that some rows lack is omitted there. A mark such as `?` may be the name of a class, and is
+    missing where nothing can be learned otherwise."""
     declared = draft_label(texts)
-    absent = [row for row, text in enumerate(texts, 1) if (is_missing(text) if not declared else text == "")]
-    if absent and "several" not in declared and draft_label([text for text in texts if not is_missing(text)]):
-        raise UsageFault(
-            f"column {name!r} has no label in {len(absent)} of {len(texts)} rows, the first of them row {absent[0]}",
-            "write the file without these rows, or name another column: --label COLUMN",
-        )
+    marks = NULLS if declared else MARKS
+    present = [text for text in texts if text and text.casefold() not in marks]
+    gaps = len(present) < len(texts) and "several" not in declared
+    declared = draft_label(present) if gaps else declared
     if not declared:
         different = len(set(texts) - {""})
         raise UsageFault(
             f"column {name!r} holds {different} different texts in {len(texts)} rows: it is no label to learn",
             "name another column: --label COLUMN",
         )
-    return declared
+    return {**declared, **({"missing": "omit"} if gaps else {})}
 
 
 def _remarks(table: Table, asked: Asked) -> Sequence[str]:
@@ -283,6 +287,8 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> DraftedData:
         )
     labels, units = arrays.values.get(label, []), arrays.values.get(unit or "", [])
     declared = _draft_label(label, labels) if asked.public else _declare_label("classes", asked)
+    if "missing" in declared:
+        raise UsageFault(f"array {label!r} has no label in some rows", "save the arrays without these rows")
     if "values" in declared:
         raise UsageFault(f"array {label!r} holds no integers from 0", "save labels as integers from 0, or as numbers")
     train = {

@@ -60,7 +60,7 @@ def test_each_answer_has_its_place() -> None:
         "",
         "home, transfer",
     ]
-    found = ask_answers(TABLE, "y", "patient", answer(*said, "400", "4", "St. Mary", "", "triage"))
+    found = ask_answers(TABLE, "y", "patient", answer(*said, "", "400", "4", "St. Mary", "", "triage"))
     assert found.columns == {
         "age": {"kind": "integer", "min": 0, "max": 110, "missing": 50},
         "ward": {"kind": "category", "values": ["A", "B"]},
@@ -101,6 +101,12 @@ def test_labels(kind: str, wrong: str, right: str, label: dict[str, object]) -> 
     assert ask_answers(table, "y", None, answer("whatever", kind, *([wrong] if wrong else []), right)).label == label
 
 
+def test_a_label_that_some_records_lack() -> None:
+    table = Table("csv", {"a": ["1"], "y": ["0"]}, 1, False)
+    found = ask_answers(table, "y", None, answer("-", "classes", "2", "yes", "omit", "30"))
+    assert (found.label, found.size) == ({"classes": 2, "missing": "omit"}, 30)
+
+
 def test_arrays_have_a_label_and_a_size() -> None:
     arrays = Arrays({"features": (4,), "labels": ()}, {})
     found = ask_answers(arrays, "labels", None, answer("", "3", "900"))
@@ -114,7 +120,7 @@ def test_a_draft_of_answers_validates_or_names_its_blanks(
     file, path = tmp_path / "t.csv", tmp_path / "r.yaml"
     file.write_text("age,y\n71,no\n72,yes\n")
     monkeypatch.setattr(module, "can_ask", lambda: True)
-    monkeypatch.setattr(module, "ask_line", answer("y", "", "", "0", "110", "50", "range", "0, 10", *last))
+    monkeypatch.setattr(module, "ask_line", answer("y", "", "", "0", "110", "50", "range", "0, 10", "", *last))
     init(path, sample=file, private=True)
     findings = [finding for finding in check(path)[0] if finding.is_error]
     assert len(findings) == errors

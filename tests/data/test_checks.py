@@ -105,6 +105,11 @@ BAD = {
         "data.train.label.separator",
     ),
     "R331 empty": ({**CSV, "label": {"column": "y", "classes": 2, "empty": "none"}}, {}, "data.train.label.empty"),
+    "R331 missing": (
+        {**CSV, "label": {"column": "y", "several": ["a", "b"], "missing": "omit"}},
+        {},
+        "data.train.label.missing",
+    ),
     "R331 name": ({**CSV, "label": {"column": "y", "several": ["a", "b;c"]}}, {}, "data.train.label.several"),
     "R331 name of a column": ({**CSV, "label": {"columns": ["u", "v;w"]}}, {}, "data.train.label.columns"),
     "R202 several": ({**CSV, "label": {"column": "y", "several": ["a", "a "]}}, {}, "data.train.label.several"),

@@ -150,7 +150,7 @@ MISTAKES: dict[str, Mistake] = {
         then=TABLE,
     ),
     "an empty label": Mistake(
-        row(3, "26,icu,"), "column 'ill': a label is empty", "give each row a label", then=TABLE
+        row(3, "26,icu,"), "column 'ill': a label is empty", "write label.missing: omit", then=TABLE
     ),
     "a label in other capitals": Mistake(
         TABLE.replace("yes", "Yes"),

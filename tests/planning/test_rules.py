@@ -193,6 +193,14 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p143-scheme": ("mechanism.sampling={scheme: poisson, batch_size: 64}", "mechanism.clip.noise=null"),
     "r264-neither": ("mechanism.clip.norm=1.0", "mechanism.clip.norms=[1.0, 0.5]"),
     "r265-copies": ("mechanism.augmentations=1", "data.preprocess=[{crop: {padding: 1}}]"),
+    "r266-small": (
+        "data.size=76",
+        "budget.epsilon=0.39",
+        "data.preprocess=[{hash: {columns: [town], buckets: 39}}, {clip_features: {norm: 1.0}}]",
+    ),
+    "r266-noise": ("mechanism.noise.multiplier=auto", "mechanism.noise.multiplier=73.8"),
+    "r267-rate": ("training.optimizer.lr=1",),
+    "r267-schedule": ("training.optimizer.lr.to=1",),
     "p101-encoded-df": ("mechanism.noise.df=0.5",),
     "p101-encoded-phase": ("mechanism.noise.0.shape=3",),
     "p102-encoded": ("mechanism.noise.multiplier=2.83335", "training.epochs=0.356", "training.epochs=auto"),
@@ -322,6 +330,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r306-semi-supervised": ("training.semi_supervised=null",),
     "r306-pnsgd-loss": ("training.loss=null",),
     "r310-pate-number": ("data.train.label={range: null, values: [home, died]}",),
+    "r310-pate-omitted": ("data.train.label.missing=null",),
     "r310-pate-several": (
         "data.train.label={several: null, values: [home, died]}",
         "data.train.label={several: null, classes: 2}",
@@ -487,6 +496,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
 TOGETHER: dict[str, tuple[str, ...]] = {
     "p202-cap": ("budget.epsilon=2.0", "mechanism.noise.multiplier=auto"),
     "p203-largest": ("budget.epsilon=2.5", "mechanism.noise.multiplier=auto"),
+    "r266-both": ("data.size=76", "mechanism.noise.multiplier=auto"),
     "p184-paid-units": ("data.test.access=public", "tuning.score.noise_multiplier=null"),
     "r302-all": ("budget.epsilon=3", "training.epochs=20"),
     "r220-tokens": ("data.preprocess=[{hash: {columns: [text], buckets: 4096, tokens: words}}]",),
@@ -545,6 +555,7 @@ def test_every_golden_finding_has_a_remedy_that_was_followed() -> None:
     "module",
     [
         "mechanisms/dpsgd/account",
+        "mechanisms/dpsgd/signal",
         "mechanisms/encoded/account",
         "mechanisms/pate/account",
         "mechanisms/pate/rules",

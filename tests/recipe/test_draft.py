@@ -121,6 +121,25 @@ def test_a_public_draft_validates_and_fits_its_sample(
         assert ('marks: ["<0.5"]' in text) == (kind in ("csv", "json_lines"))
 
 
+@pytest.mark.parametrize(
+    ("labels", "declared"),
+    [
+        (["home", "", "home", "died", "NA"] * 4, "values: [died, home], missing: omit"),
+        (["home", "?", "home", "none", "NA"] * 4, 'values: ["?", home, none], missing: omit'),
+        ([*(f"{row}.5" for row in range(1, 20)), "NA"], "range: [0, 20], missing: omit"),
+        (["0", "", "1", "2", "2"] * 8, "classes: 3, missing: omit"),
+    ],
+)
+def test_a_label_with_gaps_is_drafted_as_omitted(labels: list[str], declared: str, folder: Path) -> None:
+    rows = [f"{row / 10},{label}" for row, label in enumerate(labels)]
+    (folder / "gaps.csv").write_text("\n".join(["a,b", *rows]) + "\n", encoding="utf-8")
+    made = init(folder, "--from", str(folder / "gaps.csv"), "--public", "--label", "b")
+    assert made.exit_code == 0, made.output
+    assert f"label: {{column: b, {declared}}}" in (folder / "draft.yaml").read_text("utf-8")
+    assert [finding for finding in check(folder / "draft.yaml")[0] if finding.is_error] == []
+    assert CliRunner().invoke(app, ["data", "check", str(folder / "draft.yaml")]).exit_code == 0
+
+
 @pytest.mark.parametrize("kind", ["csv", "json_lines", "parquet", "npz"])
 def test_a_private_draft_has_no_value_of_its_file_and_names_each_blank(kind: str, folder: Path) -> None:
     file = write(kind, folder)
@@ -203,7 +222,6 @@ def test_other_mechanisms_have_no_draft(mechanism: str, folder: Path) -> None:
         (b"a,b\r1,2\r", "lines end in a carriage return alone"),
         (b"a b c\n1 2 3\n", "separated by blanks"),
         (b"1.5,2\n3,4\n", "its first line holds numbers"),
-        (b"a,b\n4,x\n2,\n3,x\n4,y\n5,y\n", "has no label in 1 of 5 rows, the first of them row 2"),
         (b"a,b\n1,x\n2,x\n", "holds 1 different texts in 2 rows"),
         (b"a,b\n\xff,2\n", "a line is not UTF-8 (line 2)"),
         (b"PAR1 and no more", "can't be read"),

@@ -272,6 +272,11 @@ class Labelled(SourceBlock):
         """The columns or arrays that are labels; records are not divided by them."""
         return frozenset()
 
+    @property
+    def omits_records(self) -> bool:
+        """True if records whose label is missing take part with weight zero (`data.omitted`)."""
+        return False
+
 
 class ColumnLabelled(Labelled):
     """A source with its label in a column of a file, or in several."""
@@ -294,6 +299,10 @@ class ColumnLabelled(Labelled):
     @property
     def label_columns(self) -> frozenset[str]:
         return frozenset(() if self.label == "next_token" else self.label.read_columns)
+
+    @property
+    def omits_records(self) -> bool:
+        return self.label != "next_token" and self.label.missing is not None
 
     def contradictions(self, path: str) -> Iterator[Finding]:
         yield from label_contradictions(self.read_label, self.table_columns, path)

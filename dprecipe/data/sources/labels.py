@@ -45,7 +45,7 @@ class Label(SparseBlock):
     """Label that is to be learned: declared and never measured. The `column` holds a class (`values` or `classes`), a
     number (`range`), a count (`count`) or the names that apply (`several`); `columns` hold a yes or a no each."""
 
-    left_out: ClassVar[tuple[str, ...] | None] = ("decimal", "affixes")
+    left_out: ClassVar[tuple[str, ...] | None] = ("decimal", "affixes", "missing")
 
     column: Name | None = None
     columns: Several | None = Field(None, description="in place of `column`: each holds a yes or a no")
@@ -62,6 +62,11 @@ class Label(SparseBlock):
     )
     empty: Literal["none"] | None = Field(
         None, description="that in an empty field none of `several` applies; without it, such a field is an error"
+    )
+    missing: Literal["omit"] | None = Field(
+        None,
+        description="`omit`: a record whose label is missing takes part with weight zero; without it, such a field is "
+        "an error",
     )
     decimal: Decimal | None = Field(None, description=f"of a `range` or `count`: {DECIMAL}")
     affixes: Affixes | None = Field(None, description=f"of a `range` or `count`: {AFFIXES}")
@@ -151,7 +156,7 @@ def _misused_keys(label: Label, path: str) -> Iterator[Finding]:
     """Keys that have no meaning beside the others."""
     if label.columns is not None:
         reason = "`columns` hold a yes or a no each"
-        keys = ["classes", "range", "count", "several", "separator", "empty"]
+        keys = ["classes", "range", "count", "several", "separator", "empty", "missing"]
         if label.values is not None and len(label.values) != 2:
             yield Finding(
                 "R331",
@@ -161,10 +166,10 @@ def _misused_keys(label: Label, path: str) -> Iterator[Finding]:
             )
     else:
         reason = "the column holds one value a record"
-        keys = [] if label.several is not None else ["separator", "empty"]
+        keys = ["missing"] if label.several is not None else ["separator", "empty"]
     for key in keys:
         if getattr(label, key) is not None:
-            instead = "" if label.columns is not None else ", or name in `several` what the fields may hold"
+            instead = "" if label.several or label.columns else ", or name in `several` what the fields may hold"
             yield Finding("R331", f"{reason}: `{key}` says nothing of them", f"remove it{instead}", f"{path}.{key}")
 
 

@@ -19,6 +19,7 @@ from dprecipe.faults import Finding, PlanRefused, Severity
 from dprecipe.mechanisms.dpsgd.phases import MAX_PHASES, DpsgdRun
 from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan
 from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, AutomaticClip, Dpsgd, PerLayerClip
+from dprecipe.mechanisms.dpsgd.signal import check_rate, check_signal
 from dprecipe.noise.schema import phases
 from dprecipe.noisy_sum import solve
 from dprecipe.noisy_sum.sampling import TruncatedPoissonSampling
@@ -310,7 +311,7 @@ def check(spec: Dpsgd, facts: Facts) -> list[Finding]:
             return findings  # later rules are about blocks that pass the earlier ones
     run = DpsgdRun(spec, facts)
     findings += solve.check(run.problem)
-    return [*findings, *run.check_truncation()]
+    return [*findings, *run.check_truncation(), *check_signal(run), *check_rate(run)]
 
 
 def plan(spec: Dpsgd, facts: Facts) -> Planned[DpsgdPlan]:

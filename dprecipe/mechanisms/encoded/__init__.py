@@ -12,6 +12,7 @@ MECHANISM = Mechanism(
     composes_paid_steps=True,
     can_hide_size=True,
     can_split=True,
+    can_omit_records=True,
     can_be_tuned=True,
     canaries=("record",),
     audit_depths=("program", "steps"),

@@ -178,7 +178,7 @@ def _examine_blind(bench: Bench, start: int, event: Event) -> AuditFinding:
 def search_sums(bench: Bench, rig: Rig, records: CraftedRecords, store: Store) -> SumSearch:
     """Returns a search for the record that moves the rig's sums farthest."""
     target = bench.program.facts.target
-    loss = choose_loss(target, bench.plan.training)
+    loss = choose_loss(target, bench.plan.training, omits=bench.plan.data.omits_records)
     coupled = store.augments or not is_draw_free(bench.program.model)
     return SumSearch(rig, records, bench.form, loss, target, min(PART, records.unit_count), coupled, bench.beat)
 

@@ -53,7 +53,7 @@ def make_canaries(
     """Returns the canaries of an attempt. `records`: what `add_canaries` returned. `model`: with its initial
     weights."""
     if isinstance(records, WithCanaries):
-        loss = choose_loss(describe_data(plan.data).target, plan.training)
+        loss = choose_loss(describe_data(plan.data).target, plan.training, omits=plan.data.omits_records)
         losses = losses_on(records, model, loss, device, plan.runtime.physical_batch_size)
         return RecordCanaries(coins, records, losses)
     replaced = plan.budget.neighbouring is Neighbouring.REPLACE_ONE

@@ -18,8 +18,10 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from dprecipe.data.omitted import OMITTED
+
 Loss = Callable[[Tensor, Tensor], Tensor]
-PADDING = -1
+PADDING = OMITTED
 """The label of a row that only pads its unit; NaN where labels are not whole numbers."""
 
 
@@ -49,7 +51,8 @@ class RowwiseModel(nn.Module):
 @final
 @dataclass(frozen=True, slots=True)
 class MeanLoss:
-    """(outputs (U, R, …), labels (U, R)) -> (U,): the mean of `loss` over the rows that are not padding."""
+    """(outputs (U, R, …), labels (U, R)) -> (U,): the mean of `loss` over the rows that are not padding, nor records
+    without a label; 0 where there are none."""
 
     loss: Loss
 
@@ -57,4 +60,4 @@ class MeanLoss:
         real_UR = ~is_padding(labels)
         losses = self.loss(outputs.flatten(0, 1), torch.where(real_UR, labels, 0).flatten())
         losses_UR = torch.where(real_UR, torch.unflatten(losses, 0, labels.shape), 0.0)
-        return losses_UR.sum(1) / real_UR.sum(1)
+        return losses_UR.sum(1) / real_UR.sum(1).clamp(min=1)

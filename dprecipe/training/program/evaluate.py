@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dprecipe import durable
+from dprecipe.data.omitted import is_omitted
 from dprecipe.data.raw import Labels
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget
 from dprecipe.models.outputs import call_with, find_right, interpret_outputs, label_units, unpack_labels
@@ -174,10 +175,13 @@ class HeldOut:
             sums[place].add_(value.to(sums.device))
 
         all_predicted, all_labels = [], []
-        target = self._target
+        target, count = self._target, 0
         with torch.no_grad(), in_full_precision():
             for start in range(0, len(self._records), self._size):
-                arrays = self._records.batch(slice(start, start + self._size))
+                arrays = _select_labelled(*self._records.batch(slice(start, start + self._size)))
+                if not (size := len(arrays[1])):
+                    continue
+                count += size
                 features, labels = (carry_to_device(torch.from_numpy(array), self._device) for array in arrays)
                 if self._channels_last and features.dim() > 3:
                     features = channels_last(features)
@@ -204,7 +208,7 @@ class HeldOut:
                     all_predicted.append(predicted.cpu().numpy())
                     all_labels.append(labels.double().cpu().numpy())
         correct, loss, absolute, nats, tokens = sums.tolist()
-        count, scores = len(self._records), dict[str, Any]()
+        scores = dict[str, Any]()
         if isinstance(target, TokenTarget):
             return Score(None, loss / max(1, count), count, full=_text_scores(nats, int(tokens), self._base))
         if full and count:
@@ -213,6 +217,12 @@ class HeldOut:
         if target.is_choice:
             return Score(correct / max(1, count), mean_loss, count, full=scores)
         return Score(None, mean_loss, count, absolute / max(1, count), scores)
+
+
+def _select_labelled(features: NDArray[np.float32], labels: Labels) -> tuple[NDArray[np.float32], Labels]:
+    """Returns the records of a batch that have a label."""
+    omitted = is_omitted(labels)
+    return (features[~omitted], labels[~omitted]) if omitted.any() else (features, labels)
 
 
 def _text_scores(nats: float, tokens: int, base: float | None) -> dict[str, Any]:

@@ -27,16 +27,20 @@ from dprecipe.data.targets import (
 )
 from dprecipe.language.training import HuberLoss, TokenLoss, Training
 from dprecipe.models.outputs import unpack_labels
+from dprecipe.training.engine.unit_rows import is_padding
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs (N, outputs), labels (N,)) -> losses (N,), one for each record."""
 
 
-def choose_loss(target: Target, training: Training) -> Loss:
+def choose_loss(target: Target, training: Training, *, omits: bool = False) -> Loss:
     """Returns the loss of a label: cross entropy of classes, half the squared error (or Huber's loss) of a number,
     Poisson's of a count, binary cross entropy of names that may apply, negative log-likelihood of the next token.
-    `training` chooses where there is a choice, and has passed `planning.labels`.
+    `training` chooses where there is a choice, and has passed `planning.labels`. `omits`: labels may be missing, and
+    count as 0 (`data.omitted`).
     """
+    if omits:
+        return LabelledLoss(choose_loss(target, training))
     match target:
         case ClassTarget():
             weights = weigh_classes(target, training.class_weights)
@@ -64,6 +68,20 @@ def weigh_classes(
     if declared is None or isinstance(declared, tuple):
         return declared
     return tuple(declared.get(name, 1.0) for name in name_classes(target))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LabelledLoss:
+    """`loss` of the records that have a label, and 0, with a gradient of zero, of those whose label is missing
+    (`data.omitted` says why this changes no claim)."""
+
+    loss: Loss
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """(N, outputs), (N,) -> (N,)."""
+        omitted = is_padding(labels)
+        return torch.where(omitted, 0.0, self.loss(outputs, torch.where(omitted, 0, labels)))
 
 
 @final

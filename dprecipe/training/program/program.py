@@ -172,7 +172,7 @@ def prepare(
     checks = require_passed(
         examine_module(
             built,
-            choose_loss(data_facts.target, plan.training),
+            choose_loss(data_facts.target, plan.training, omits=plan.data.omits_records),
             form,
             data_facts.target,
             per_record_gradients,

@@ -141,7 +141,7 @@ def learn(
     spec, steps, seed = plan.training.descent, plan.length.steps, plan.runtime.seed
     optimizer, rate = optimizer_of(spec, module), learning_rate(spec, plan.length)
     average = Average(plan.training.average, steps)
-    loss_of = choose_loss(describe_data(plan.data).target, plan.training)
+    loss_of = choose_loss(describe_data(plan.data).target, plan.training, omits=plan.data.omits_records)
     store = Store(records.prepared(), device, lambda generator: make_augmentation(plan.data.preprocess, generator))
     stopped = threading.Event()
     devices = [device] if device.type == "cuda" else []

@@ -206,3 +206,20 @@ def test_records_are_carried_to_the_device_without_waiting(monkeypatch: pytest.M
     records = Records(FEATURES, GENERATOR.integers(3, size=23))
     HeldOut(torch.nn.Identity(), records, CPU, 10, ClassTarget(3)).score({})
     assert carried == [CPU] * 6
+
+
+@pytest.mark.parametrize("batch", [1, 4, 23])
+@pytest.mark.parametrize("target", [ClassTarget(4), NumberTarget(0.0, 9.0)], ids=str)
+def test_records_without_a_label_are_not_scored(batch: int, target: Target) -> None:
+    labels = np.arange(23) % 4 if isinstance(target, ClassTarget) else np.linspace(-1, 1, 23).astype(np.float32)
+    gaps = np.arange(23) % 3 == 0
+    marked = labels.copy()
+    marked[gaps] = -1 if isinstance(target, ClassTarget) else math.nan
+    module = build(Linear(kind="linear"), (3,), target.outputs, 0)
+    state = state_of(module)
+    score = HeldOut(module, Records(FEATURES, marked), CPU, batch, target).score(state, full=True)
+    expected = HeldOut(module, Records(FEATURES[~gaps], labels[~gaps]), CPU, 23, target).score(state, full=True)
+    assert (score.records, score.loss) == (15, pytest.approx(expected.loss))
+    assert score.metrics == pytest.approx(expected.metrics)
+    nothing = np.full_like(marked, marked[0])
+    assert HeldOut(module, Records(FEATURES, nothing), CPU, batch, target).score(state, full=True).records == 0

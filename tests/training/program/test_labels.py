@@ -102,6 +102,58 @@ def test_from_a_file_to_predictions_in_its_units(name: str, tmp_path: Path) -> N
     assert released["evaluation"]["released"]["mean_absolute_error"] == score.mean_absolute_error
 
 
+GAPS = 6
+"""Each sixth record has no label."""
+OMITTED = "{column: days, range: [-10, 30], missing: omit}"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "unit"),
+    [
+        (DPSGD, "record"),
+        pytest.param(ENCODED, "record", marks=pytest.mark.slow),
+        pytest.param(DPSGD, "{column: person, max_records: 2}", marks=pytest.mark.slow),
+    ],
+    ids=["dpsgd", "encoded", "units"],
+)
+def test_labels_with_gaps_from_a_file_to_a_release_that_shows_none(
+    mechanism: str, unit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_rows(tmp_path)
+    for name in ("train", "test"):
+        header, *rows = (tmp_path / f"{name}.csv").read_text("utf-8").splitlines()
+        for row in range(0, len(rows), GAPS):
+            age, _, *rest = rows[row].split(",")
+            rows[row] = ",".join([age, "NA" if row % 4 else "", *rest])
+        (tmp_path / f"{name}.csv").write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    plan = plan_of(read_text(recipe(OMITTED, LINEAR, mechanism, unit=unit), "recipe.yaml"))
+    assert "omitted_records" in {assumption.id for assumption in plan.assumptions}
+    finished = run(plan, tmp_path / "run", data_root=tmp_path)
+    dprecipe.verify(finished.release)
+    assert finished.score is not None
+    labelled = ROWS - ROWS // GAPS
+    assert finished.score.records == labelled  # of the public test records
+    assert finished.score.mean_absolute_error < 10
+    shown = "".join(file.read_text("utf-8", "ignore") for file in finished.release.iterdir()) + capsys.readouterr().out
+    assert "training_sample" not in shown
+    certificate = json.loads((finished.release / "certificate.json").read_text())
+    assert certificate["predicate"]["sampling"]["size"] == plan.data.max_units
+    assert load(finished.release).predict([{"age": 0.5}]).shape == (1,)
+    rehearsal = rehearse(plan)
+    assert all(check.passed for check in rehearsal.checks)
+
+
+def test_a_frame_of_pandas_with_gaps(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    write_rows(tmp_path)
+    frame = pandas.read_csv(tmp_path / "train.csv")
+    frame.loc[::GAPS, "days"] = float("nan")
+    plan = plan_of(read_text(recipe(OMITTED, LINEAR), "recipe.yaml"))
+    frames = dprecipe.Records.from_pandas(frame)
+    finished = run(plan, tmp_path / "run", data_root=tmp_path, train=frames)
+    dprecipe.verify(finished.release)
+
+
 def test_without_privacy(tmp_path: Path) -> None:
     write_rows(tmp_path)
     text = recipe(COUNT, MLP, "{kind: none}", "batch_size: 20,", lr=0.02).replace(

@@ -8,6 +8,7 @@ import torch
 from sklearn.metrics import mean_poisson_deviance
 
 from dprecipe.data.facts import DataFacts
+from dprecipe.data.omitted import OMITTED
 from dprecipe.data.python_records import check_records
 from dprecipe.data.records import Records
 from dprecipe.data.targets import MAX_NAMES, ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target
@@ -21,6 +22,7 @@ from dprecipe.training.probe.sums import clipping_tests
 from dprecipe.training.program.losses import (
     BinaryCrossEntropy,
     HuberError,
+    LabelledLoss,
     Loss,
     PoissonLoss,
     SquaredError,
@@ -221,5 +223,47 @@ def test_the_probe_passes_with_weights() -> None:
     for rows in (None, 2):
         checks = examine_module(
             torch.nn.Linear(4, 3), loss, (4,), 3, per_record_gradients, clipping_tests(clipped_sum, None, rows)
+        )
+        assert [check.measured for check in checks if not check.passed] == []
+
+
+@pytest.mark.parametrize("target", [ClassTarget(3), NumberTarget(0.0, 9.0), CountTarget(50)], ids=str)
+@pytest.mark.parametrize("clipping", [Clipping.flat(0.3), Clipping.flat(0.3, norm="l1")], ids=["l2", "l1"])
+@pytest.mark.parametrize("of_units", [False, True], ids=["records", "units"])
+def test_the_sum_is_that_of_the_records_with_a_label(target: Target, clipping: Clipping, of_units: bool) -> None:
+    """A record without a label adds nothing; of a unit, the mean is over its records with one."""
+    torch.manual_seed(0)
+    net, loss = torch.nn.Linear(4, target.outputs), choose_loss(target, Training(), omits=True)
+    assert loss == LabelledLoss(choose_loss(target, Training()))
+    features, labels = torch.randn(9, 4), synthetic_labels(torch.arange(9), target)
+    units = np.array([0, 0, 0, 1, 1, 2, 3, 4, 4]) if of_units else None
+    gaps = np.array([False, True, False, True, True, False, True, False, False])
+    labels[gaps] = math.nan if labels.is_floating_point() else OMITTED
+
+    def summed(kept: np.ndarray) -> torch.Tensor:
+        own = None if units is None else np.unique(units[kept], return_inverse=True)[1]
+        store = Store(Records(features.numpy()[kept], labels.numpy()[kept], own), torch.device("cpu"))
+        batch = store.batch(np.arange(kept.sum() if own is None else own.max() + 1), 0)
+        if own is None:
+            return clipped_sum(net, loss, batch, clipping, 4).value
+        return clipped_sum(RowwiseModel(net), MeanLoss(loss), UnitRowsBatch(batch), clipping, 4).value
+
+    torch.testing.assert_close(summed(np.ones(9, bool)), summed(~gaps), rtol=1e-6, atol=1e-7)
+    assert float(summed(~gaps).norm()) > 0.1
+    if units is None:
+        assert not summed(gaps).any()
+    else:
+        assert not summed(np.isin(units, [1, 3])).any()
+
+
+def test_the_probe_passes_where_labels_may_be_missing() -> None:
+    for rows in (None, 2):
+        checks = examine_module(
+            torch.nn.Linear(4, 3),
+            LabelledLoss(cross_entropy),
+            (4,),
+            3,
+            per_record_gradients,
+            clipping_tests(clipped_sum, None, rows),
         )
         assert [check.measured for check in checks if not check.passed] == []

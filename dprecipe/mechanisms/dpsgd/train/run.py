@@ -134,7 +134,7 @@ class ClippedSums:
         self._module = module if plan.runtime.precision == 32 else Reduced(module)
         self.several = RowwiseModel(self._module) if self.copies > 1 or plan.data.unit != "record" else None
         self._target = describe_data(plan.data).target
-        loss = choose_loss(self._target, plan.training)
+        loss = choose_loss(self._target, plan.training, omits=plan.data.omits_records)
         self._loss = loss if self.several is None else MeanLoss(loss)
         result = (self._module if self.several is None else self.several, self._loss)
         self._passes = Passes(

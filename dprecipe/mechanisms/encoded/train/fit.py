@@ -113,7 +113,7 @@ class _Gradients:
             from dprecipe.training.program.program import device_of
 
         facts, runtime = data_facts(self._recipe.data), self._recipe.runtime
-        loss = choose_loss(facts.target, self._recipe.training)
+        loss = choose_loss(facts.target, self._recipe.training, omits=self._recipe.data.omits_records)
         device = device_of(runtime.device)
         model = build(self._recipe.model, facts.shape, facts.outputs, runtime.seed, vocabulary=facts.vocabulary)
         start_from(self._recipe.model, model, self._folder, runtime.seed)

@@ -179,7 +179,7 @@ class Encoding:
         self._encoder = encoder
         self._slot_of = slot_of
         planned = plan.as_plan_of(EncodedPlan)
-        self._loss = choose_loss(describe_data(plan.data).target, plan.training)
+        self._loss = choose_loss(describe_data(plan.data).target, plan.training, omits=plan.data.omits_records)
         self._divisor = planned.divisor
         self._physical_batch = size_on(encoder.device, planned.divisor, plan.runtime.physical_batch_size)
         self._denoise = planned.denoise
