@@ -19,6 +19,7 @@ from dprecipe.models.schema import (
     Location,
     LogisticRegression,
     Mlp,
+    NoModel,
     Model,
     RandomForest,
     SoftmaxRegression,
@@ -80,6 +81,8 @@ def build(
                 if config is None:
                     raise ValueError("a decoder needs its configuration")
                 return causal_model(config, max_length or shape[1])
+            case NoModel():
+                raise ValueError("there is no model to build")
             case RandomForest() | GradientBoosting():
                 return Forest(math.prod(shape), outputs, averaged=isinstance(model, RandomForest))
 
