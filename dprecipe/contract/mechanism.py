@@ -194,7 +194,7 @@ class MechanismPlan(Protocol):
 
     @property
     def released(self) -> tuple[str, ...]:
-        """The results that the run publishes, in words."""
+        """The results that the run publishes, in words: the model first."""
 
     @property
     def scheme(self) -> str:

@@ -25,7 +25,7 @@ from dprecipe.language.audit import AuditBlock
 from dprecipe.language.blocks import Release, Runtime
 from dprecipe.language.training import Training
 from dprecipe.language.tuning import Tuning, Value
-from dprecipe.models.schema import Model
+from dprecipe.models.schema import Model, NoModel
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, run_lengths
 from dprecipe.privacy.guarantee import Guarantee
@@ -290,7 +290,13 @@ class Plan:
         """The results that the run publishes."""
         stages = ("constants of preprocessing",) if self.stages else ()
         chosen = ("chosen hyper-parameters",) if self.tuning is not None else ()
-        return (*self.mechanism_plan.released, *stages, *chosen)
+        own = self.mechanism_plan.released
+        return (*(own if self.has_model else own[1:]), *stages, *chosen)
+
+    @property
+    def has_model(self) -> bool:
+        """True if a model is released, and not labels alone."""
+        return not isinstance(self.model, NoModel)
 
     @property
     def publishes_scores(self) -> bool:

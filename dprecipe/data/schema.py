@@ -342,6 +342,11 @@ class Data(Block):
         return self.size.max if isinstance(self.size, SizeBound) else self.size or 1
 
     @property
+    def declared_units(self) -> int | None:
+        """`max_units`, where it is declared; None where records are elsewhere, and nothing says how many."""
+        return None if self.size is None else self.max_units
+
+    @property
     def planned_units(self) -> int:
         """Number of units that rates, lengths and divisors are planned from: public, and dependent on no record.
 

@@ -301,8 +301,8 @@ def features_of(records: RecordSource, expected: tuple[int, ...]) -> Floats:
 def _voted(plan: Plan, teachers: Teachers, root: Path, chosen: ChosenQueries) -> Voted:
     if teachers.votes is None:
         raise ValueError("the teachers are trained, no votes are read")
-    classes = plan.as_plan_of(PatePlan).classes
-    votes_RM = votes_file.read(teachers.votes, root, len(chosen.of_record), teachers.count, classes)
+    rows = None if plan.data.public is None else len(chosen.of_record)
+    votes_RM = votes_file.read(teachers.votes, root, Expected.of(plan, rows))
     return Voted(votes_RM[chosen.records])
 
 
