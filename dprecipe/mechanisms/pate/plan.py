@@ -82,7 +82,7 @@ class PatePlan(UsualPlan):
     released: ClassVar[tuple[str, ...]] = ("student's weights", "labels of the answered queries")
     scheme: ClassVar[str] = "disjoint_parts"
     size: int
-    """Units in the data set."""
+    """Units in the data set; where their number is not declared, one of each teacher."""
     ensemble: Teachers
     partition_by: str
     """The permanent name of a unit, which decides the teacher that the unit is dealt to."""

@@ -16,6 +16,7 @@ from dprecipe.mechanisms.pate import rules
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.rounds import Rounds, split_queries
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, Pate
+from dprecipe.mechanisms.pate.votes_rules import count_pool
 from dprecipe.noisy_sum import solve
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
@@ -143,7 +144,7 @@ class PateRun:
         return multiplier
 
     def _solved_queries(self, multiplier: float) -> int:
-        queries, pool = self.max_queries_within(multiplier), rules.count_pool(self.facts.data)
+        queries, pool = self.max_queries_within(multiplier), count_pool(self.spec, self.facts.data)
         if queries == 0:
             raise PlanRefused([self._overspent(multiplier, 1)])
         if pool is not None:
