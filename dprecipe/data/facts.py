@@ -86,8 +86,6 @@ class DataFacts:
 def describe_size(data: Data) -> str:
     """Describes what is assumed of the number of units."""
     units = data.planned_units
-    if data.size is None:
-        return "nothing is claimed or assumed about the number of units, which are elsewhere"
     if data.split is None:
         known = f"the number of units, {units}, is public"
         return f"there are from 1 to {units} units; how many is protected" if data.hides_size else known

@@ -138,7 +138,7 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
         *selected,
         Assumption("replay", "a repeated query gets the answer that was already paid for", "code"),
         *_assume_queries(facts),
-        Assumption("size", describe_size(facts.data), "declaration"),
+        *(() if facts.data.size is None else (Assumption("size", describe_size(facts.data), "declaration"),)),
         Assumption(
             "choices",
             "the recipe's constants were chosen without looking at the private records or at votes on them",

@@ -163,9 +163,11 @@ class PatePlan(UsualPlan):
 
     def describe(self) -> list[tuple[str, str]]:
         ensemble, noise = self.ensemble, self.answer
-        trained = f"about {self.expected_batch:g} each" if ensemble.votes is None else "trained elsewhere"
+        trained = "trained elsewhere"
+        if ensemble.votes is None:
+            trained = f"about {self.expected_batch:g} each, dealt by {self.partition_by}"
         rows = [
-            ("teachers", f"{ensemble.count:,}, {trained}, dealt by {self.partition_by}"),
+            ("teachers", f"{ensemble.count:,}, {trained}"),
             ("aggregator", f"{self.aggregator}, {self.classes:,} classes"),
             ("queries", f"{self.queries:,}{self._describe_guaranteed()}"),
             ("noise", f"{noise.family}, {noise.noise_multiplier:g} votes on each count"),
