@@ -26,6 +26,7 @@ from dprecipe.data.facts import describe_size
 from dprecipe.data.names import quote_name
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.pate import rules
+from dprecipe.mechanisms.pate.auto_budget import suggest_cap
 from dprecipe.mechanisms.pate.plan import PatePlan, PlannedInteraction, PlannedRelease, PlannedRound
 from dprecipe.mechanisms.pate.queries import PateRun
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, Pate
@@ -39,7 +40,8 @@ def check(spec: Pate, facts: Facts) -> list[Finding]:
     findings = rules.check(spec, facts)
     if any(finding.is_error for finding in findings):
         return findings
-    return [*findings, *PateRun(spec, facts).check()]
+    run = PateRun(spec, facts)
+    return [*findings, *run.check(), *suggest_cap(run)]
 
 
 def plan(spec: Pate, facts: Facts) -> Planned[PatePlan]:

@@ -1,4 +1,4 @@
-"""What `dprecipe data check` says of votes from a file, before a run reads them."""
+"""Faults of votes from a file, as `dprecipe data check` reports them before a run reads the votes."""
 
 from __future__ import annotations
 

@@ -137,21 +137,19 @@ def _select_rows(spec: VotesFile, count: int, expected: Expected, place: str) ->
     """Returns the rows that are read: one for each query or public record. No others are unpacked."""
     first, end = (0, count) if spec.records is None else spec.records
     rows = expected.rows
-    if not expected.of_public and end <= count and end - first >= rows:
+    if end <= count and (end - first == rows or (end - first > rows and not expected.of_public)):
         return slice(first, first + rows)
-    if not expected.of_public:
-        raise DataFault(
-            f"{place} does not have a row for each of the {rows:,} queries",
-            "lower mechanism.queries.max to the number of rows, or give a row of votes for each query",
-            f"{count:,} rows, of which [{first}, {end}) are read",
+    noun, remedy = "queries", "lower mechanism.queries.max to the number of rows, or give a row of votes for each query"
+    if expected.of_public:
+        noun = "records of data.public"
+        remedy = (
+            "give a row of votes for each public record, in their order; mechanism.teachers.votes.records selects rows"
         )
-    if end > count or end - first != rows:
-        raise DataFault(
-            f"{place} does not have a row for each of the {rows:,} records of data.public",
-            "give a row of votes for each public record, in their order; mechanism.teachers.votes.records selects rows",
-            f"{count:,} rows, of which [{first}, {end}) are read",
-        )
-    return slice(first, end)
+    raise DataFault(
+        f"{place} does not have a row for each of the {rows:,} {noun}",
+        remedy,
+        f"{count:,} rows, of which [{first}, {end}) are read",
+    )
 
 
 def _check_counts(rows_QM: NDArray[Any], place: str, where: Callable[[int], str], teachers: int) -> Counts:

@@ -33,7 +33,7 @@ def check_votes(spec: Pate, facts: Facts) -> Iterator[Finding]:
         )
     elif votes.format != "npz" and "array" in votes.model_fields_set:
         yield Finding(
-            "R274",
+            "R242",
             f"a {votes.format} file has no arrays: all of its columns are votes",
             f"remove {path}.array",
             f"{path}.array",

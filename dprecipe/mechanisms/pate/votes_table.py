@@ -113,8 +113,8 @@ def read_parquet(file: DataFile, choose: Choose, first: int, end: int) -> VotesT
 
 
 def _column(file: DataFile, meaning: Meaning, column: Any, name: str, start: int) -> NDArray[np.int64]:
-    import pyarrow as pa
-
+    with importing_libraries("a Parquet file"):
+        import pyarrow as pa
     if not (pa.types.is_integer(column.type) or (meaning.names and not pa.types.is_floating(column.type))):
         expected = "integers, or names of classes" if meaning.names else "integers"
         raise file.fault(f"column {name!r} holds {column.type}, expected {expected}", "save votes as whole numbers")
@@ -133,7 +133,7 @@ def _wrong_cell(
     column, value = next(pair for pair in _pairs(meaning, header, cells) if meaning.number(pair[1]) == MISSING)
     shown = "nothing" if value is None or value == "" else repr(value)[:60]
     return DataFault(
-        f"{file.name}: a cell is no {meaning.noun}",
+        f"{file.name}: a cell holds no {meaning.noun}",
         f"write whole numbers from 0 to {meaning.most}" + (", or the names of classes" if meaning.names else ""),
         file.at(f"{place}, column {column!r} holds {shown}"),
     )
