@@ -17,9 +17,8 @@ from dprecipe.data.sources.base import Columns as Columns
 from dprecipe.data.sources.elsewhere import Elsewhere
 from dprecipe.data.sources.labels import Label as Label
 from dprecipe.data.sources.table import AnySource as AnySource
-from dprecipe.data.sources.table import PublicSource
+from dprecipe.data.sources.table import PublicSource, TrainSource
 from dprecipe.data.sources.table import Source as Source
-from dprecipe.data.sources.table import TrainSource
 from dprecipe.language.base import (
     Block,
     Fraction,
@@ -282,7 +281,7 @@ class Data(Block):
     size: Size | None = Field(
         None,
         description="number of training records (of units, where `unit` is a column): declared, public; or {max: …}, "
-        "where the number is protected and `dp_count` releases a noisy one; may be left out where records are elsewhere",
+        "where the number is protected and `dp_count` releases a noisy one; of records elsewhere it may be left out",
     )
     unit: Unit = Field("record", description="who is protected: a `record`, or all records of a unit")
     preprocess: tuple[Step, ...] = Field((), description="steps, in order")

@@ -36,9 +36,7 @@ def check_no_model(recipe: Recipe) -> Iterator[Finding]:
     if recipe.training != Training():
         yield Finding("R304", "there is no model: training has no effect", "remove training", "training")
     if recipe.data.test is not None:
-        yield Finding(
-            "R279", "there is no model, so nothing is scored on data.test", "remove data.test", "data.test"
-        )
+        yield Finding("R279", "there is no model, so nothing is scored on data.test", "remove data.test", "data.test")
 
 
 def check_elsewhere(recipe: Recipe) -> Iterator[Finding]:
@@ -60,6 +58,4 @@ def check_elsewhere(recipe: Recipe) -> Iterator[Finding]:
         "data.unit": data.unit != "record",
     }
     for path in (path for path, is_written in unused.items() if is_written):
-        yield Finding(
-            "R279", f"the records are elsewhere: {path} has no effect", f"remove {path}", path
-        )
+        yield Finding("R279", f"the records are elsewhere: {path} has no effect", f"remove {path}", path)

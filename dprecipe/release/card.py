@@ -75,6 +75,7 @@ def render_markdown(plan: Plan, predicate: Predicate) -> str:
     else:
         results = f"No score is published. Evaluation: {evaluation.text}."
     assumptions = "\n".join(f"- {plain_text(a.text)} ({a.checked_by})" for a in predicate.assumptions)
+    reveals = "the model reveals" if plan.has_model else "the labels reveal"
     uncovered = "\n".join(f"- {plain_text(text)}" for text in claim.not_protected)
     return f"""{_front_matter(plan, predicate)}
 # {plain_text(plan.name)}
@@ -99,7 +100,7 @@ Check it, with nothing but this folder: `dprecipe verify .`
 {_statement_section(predicate)}
 ## Limits
 
-Differential privacy bounds what {"the model reveals" if plan.has_model else "the labels reveal"} about any one {plain_text(claim.unit.name)}.
+Differential privacy bounds what {reveals} about any one {plain_text(claim.unit.name)}.
 It promises nothing about accuracy, fairness, or data unlike the training data.
 
 ## Training

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     PublicSource = SourceBlock
 else:
     Source = Annotated[Union[tuple(labelled for labelled, _ in SOURCES)], Field(discriminator="source")]  # noqa: UP007
-    TrainSource = Annotated[Union[*(labelled for labelled, _ in SOURCES), Elsewhere], Field(discriminator="source")]  # noqa: UP007
+    TrainSource = Annotated[Union[*(labelled for labelled, _ in SOURCES), Elsewhere], Field(discriminator="source")]
     """Where private records come from: of a source, or from `elsewhere`."""
     PublicSource = Annotated[Union[tuple(public for _, public in SOURCES)], Field(discriminator="source")]  # noqa: UP007
     """Where unlabelled public records come from. Their labels may be named and are never read."""

@@ -24,12 +24,12 @@ def suggest_cap(run: PateRun) -> Iterator[Finding]:
         return
     whole = run.cost(multiplier, queries, queries)
     parts = [(queries // share, _above(run.cost(multiplier, queries, queries // share))) for share in SHARES]
-    caps = "; or to ".join(f"{cap:g}, which holds {answers:,} answers" for answers, cap in parts)
+    caps = ", or to ".join(f"{cap:g} (all checks and {answers:,} answers)" for answers, cap in parts)
     yield Finding(
         "P157",
         f"`auto` pays for an answer to each of the {queries:,} queries, and claims ε = {whole:.4g} however few are "
         "answered",
-        f"set budget.epsilon to {caps}: all queries are put, and the run stops when the budget is used up",
+        f"set budget.epsilon to {caps}: the run stops when no further query fits",
         "budget.epsilon",
         severity=Severity.WARNING,
     )

@@ -115,9 +115,12 @@ def read_parquet(file: DataFile, choose: Choose, first: int, end: int) -> VotesT
 def _column(file: DataFile, meaning: Meaning, column: Any, name: str, start: int) -> NDArray[np.int64]:
     with importing_libraries("a Parquet file"):
         import pyarrow as pa
-    if not (pa.types.is_integer(column.type) or (meaning.names and not pa.types.is_floating(column.type))):
+
+        from dprecipe.data.arrow import is_text
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_integer(kind) or (meaning.names and is_text(kind))):
         expected = "integers, or names of classes" if meaning.names else "integers"
-        raise file.fault(f"column {name!r} holds {column.type}, expected {expected}", "save votes as whole numbers")
+        raise file.fault(f"column {name!r} holds {kind}, expected {expected}", "save votes as whole numbers")
     values = column.to_pylist()
     numbers = np.fromiter((meaning.number(value) for value in values), np.int64, len(values))
     wrong = np.flatnonzero(numbers < 0)
