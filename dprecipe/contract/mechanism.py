@@ -348,6 +348,16 @@ class Mechanism:
         """Its starter recipes; None where it has none."""
         return cast("Starter", import_module(f"{self.package}.starter")) if self._has("starter") else None
 
+    def draft_votes(self, file: Path, path: str, blank: str) -> str | None:
+        """Returns a draft of a recipe for a private file of votes, without its name; None where it has no such recipe.
+        `path`: the name of the file in the recipe.
+
+        Raises:
+            DataFault: the file can't be read.
+        """
+        draft = getattr(self.starter, "draft_votes", None)
+        return None if draft is None else cast("str", draft(file, path, blank))
+
     @property
     def commands(self) -> Commands | None:
         """Its additions to the command line; None where there are none."""

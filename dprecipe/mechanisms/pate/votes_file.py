@@ -22,7 +22,7 @@ from dprecipe.faults import DataFault
 from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.schema import VotesFile
-from dprecipe.mechanisms.pate.votes_table import Meaning, VotesTable, read_csv, read_parquet
+from dprecipe.mechanisms.pate.votes_table import Meaning, VotesTable, read_csv, read_names, read_parquet
 
 SAVE = "save it with numpy.savez_compressed(path, votes=…), integers: counts (records, classes), or labels"
 BLOCK = 1 << 22
@@ -93,6 +93,22 @@ def _read_table(spec: VotesFile, file: DataFile, expected: Expected) -> Counts:
     if rows.shape[1] == expected.classes:
         return _check_counts(rows, place, lambda row: table.places[row], expected.teachers)
     return count_labels(rows, expected.classes)
+
+
+def read_columns(spec: VotesFile, file: Path) -> list[str]:
+    """Returns the names of a file's columns; those of an array are numbers. No vote is read.
+
+    Raises:
+        DataFault: it is missing, damaged, of an unknown format, or has no such array.
+    """
+    if not file.is_file():
+        raise DataFault(f"{file}: there is no such file", "check the spelling of the path")
+    if spec.format is None:
+        raise DataFault(f"{file}: is no votes file, by its name", "save it as .npz, .csv, .csv.gz or .parquet")
+    if spec.format == "npz":
+        with open_archive(file, SAVE) as archive:
+            return list(map(str, range(archive.dims(spec.array, (None,), "integers", is_integer)[1])))
+    return read_names(DataFile.of(file), spec.format)
 
 
 def _choose_meaning(expected: Expected, file: DataFile, header: Sequence[str]) -> Meaning:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,22 @@ class VotesTable:
 
 Choose = Callable[[DataFile, Sequence[str]], Meaning]
 """A function that takes the names of all columns; it raises `DataFault` if they are none of votes."""
+
+
+def read_names(file: DataFile, form: Literal["csv", "parquet"]) -> list[str]:
+    """Returns the names of a table's columns.
+
+    Raises:
+        DataFault: the file is no such table.
+    """
+    names: list[Sequence[str]] = []
+
+    def keep(_: DataFile, header: Sequence[str]) -> Meaning:
+        names.append(header)
+        return Meaning((), 0, "", {})
+
+    (read_csv if form == "csv" else read_parquet)(file, keep, 0, 0)
+    return list(names[0])
 
 
 def read_csv(file: DataFile, choose: Choose, first: int, end: int) -> VotesTable:
