@@ -70,6 +70,30 @@ def test_from_init_to_verify(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "npz"])
+def test_a_draft_reads_names_of_columns_alone(form: str) -> None:
+    write_votes(form)
+    drafted = run("init", "mine.yaml", "--mechanism", "pate", "--from", f"votes.{form}", "--private")
+    assert "names of its columns, or their number" in drafted.output
+    assert "2 values are left open" in run("validate", "mine.yaml").output
+    text = Path("mine.yaml").read_text("utf-8")
+    assert "{source: elsewhere, classes: 10}" in text
+    assert "250" not in text
+    for number in ("250", "60"):
+        text = text.replace("FILL_IN", number, 1)
+    Path("mine.yaml").write_text(text, encoding="utf-8")
+    assert "no findings" in run("validate", "mine.yaml").output
+    assert run("data", "check", "mine.yaml").exit_code == 0
+
+
+def test_a_draft_declares_the_names_of_classes() -> None:
+    Path("votes.csv").write_text('cat,"a, dog"\n1,2\n', encoding="utf-8")
+    run("init", "mine.yaml", "--mechanism", "pate", "--from", "votes.csv", "--private")
+    assert "{source: elsewhere, values: [cat, 'a, dog']}" in Path("mine.yaml").read_text("utf-8")
+    assert run("init", "other.yaml", "--mechanism", "pate", "--from", "no.csv", "--private").exit_code == 2
+    assert run("init", "other.yaml", "--mechanism", "pate", "--from", "votes.csv", "--public").exit_code == 2
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "npz"])
 def test_wrong_votes_are_found_before_anything_is_spent(form: str) -> None:
     counts = COUNTS.copy()
     counts[3, 0] += 1

@@ -158,8 +158,8 @@ release: {{report: true, labels: false}}    # labels: true also publishes the an
 
 
 _LABELS = """\
-# Votes in, labels out. The columns were taken for counts, one for each class. If each is a teacher, who votes for a class:
-# write their number as `count`, and that of the classes as `classes`.
+# Votes in, labels out. The columns were taken for counts, one for each class. If each is a teacher, who votes for a
+# class: write their number as `count`, and that of the classes as `classes`.
 data: {{train: {{source: elsewhere, {classes}}}}}    # the records stay where they are
 model: {{kind: none}}           # no student: the labels are the release
 

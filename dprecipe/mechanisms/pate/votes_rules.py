@@ -35,7 +35,7 @@ def check_votes(spec: Pate, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "R242",
             f"a {votes.format} file has no arrays: all of its columns are votes",
-            f"remove {path}.array",
+            f"remove {path}.array; or name an .npz file",
             f"{path}.array",
         )
     if votes.records is None:
@@ -63,6 +63,13 @@ def check_labels_alone(spec: Pate, facts: Facts) -> Iterator[Finding]:
             "name their votes in mechanism.teachers.votes instead of mechanism.teachers.model; or name the records in "
             "data.train",
             "mechanism.teachers.model",
+        )
+    if isinstance(spec.teachers.model, NoModel):
+        yield Finding(
+            "R279",
+            "teachers without a model can't vote",
+            "choose a mechanism.teachers.model.kind; or name votes in mechanism.teachers.votes instead",
+            "mechanism.teachers.model.kind",
         )
     if isinstance(facts.model, NoModel) and isinstance(spec.aggregator, InteractiveGnMax):
         yield Finding(
