@@ -31,7 +31,7 @@ def check_votes(spec: Pate, facts: Facts) -> Iterator[Finding]:
             "name a file that ends in .npz, .csv, .csv.gz or .parquet",
             f"{path}.path",
         )
-    elif votes.format != "npz" and "array" in votes.model_fields_set:
+    elif votes.format != "npz" and votes.array != "votes":
         yield Finding(
             "R242",
             f"a {votes.format} file has no arrays: all of its columns are votes",
