@@ -349,12 +349,8 @@ class Mechanism:
         return cast("Starter", import_module(f"{self.package}.starter")) if self._has("starter") else None
 
     def draft_votes(self, file: Path, path: str, blank: str) -> str | None:
-        """Returns a draft of a recipe for a private file of votes, without its name; None where it has no such recipe.
-        `path`: the name of the file in the recipe.
-
-        Raises:
-            DataFault: the file can't be read.
-        """
+        """Returns a draft of a recipe for a private file of votes, without its name; None where it has none. `path`:
+        the file's name in the recipe. Raises `DataFault`."""
         draft = getattr(self.starter, "draft_votes", None)
         return None if draft is None else cast("str", draft(file, path, blank))
 
@@ -366,10 +362,8 @@ class Mechanism:
     def find_file_faults(self, plan: Plan, root: Path, public: int | None) -> list[DataFault]:
         """Returns what is wrong with the files of private data that the mechanism's block names. `public`: how many
         public records were read; None if none were."""
-        if not self.checks_files:
-            return []
-        module = import_module(f"{self.package}.private_files")
-        return cast("list[DataFault]", module.find_faults(plan, root, public))
+        module = import_module(f"{self.package}.private_files") if self.checks_files else None
+        return [] if module is None else cast("list[DataFault]", module.find_faults(plan, root, public))
 
     @property
     def synonyms(self) -> str:

@@ -32,7 +32,7 @@ BLOCK = 1 << 22
 @final
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the recipe says of a votes file: all of it is public."""
+    """The recipe's statements about a votes file: all of them are public."""
 
     rows: int
     teachers: int
