@@ -109,6 +109,16 @@ def test_wrong_votes_are_found_before_anything_is_spent(form: str) -> None:
     assert not Path("out").exists()
 
 
+def test_labels_have_the_numbers_of_the_rows_that_were_asked() -> None:
+    write_votes("csv")
+    run("init", "mine.yaml", "--like", "pate-votes")
+    options = ("--set", "mechanism.queries.max=3", "--set", "mechanism.teachers.votes.records=[20, 40]")
+    assert run("run", "mine.yaml", "--out", "out", *options).exit_code == 0
+    assert run("verify", "out/release").exit_code == 0
+    lines = Path("out/release/labels.csv").read_text("utf-8").splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["record", "20", "21", "22"]
+
+
 def test_a_release_of_labels_is_not_changed_unseen() -> None:
     write_votes("csv")
     run("init", "mine.yaml", "--like", "pate-votes")
