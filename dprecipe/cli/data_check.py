@@ -19,6 +19,8 @@ import typer
 from dprecipe import durable
 from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath
 from dprecipe.cli.guard import list_lines
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.data.disjoint import check_files, check_records
 from dprecipe.data.facts import Role
 from dprecipe.data.files import data_root as find_root
@@ -129,9 +131,11 @@ def _check_rules(loaded: Loaded | LoadedPublic) -> list[Finding]:
 def check_sources(loaded: Loaded | LoadedPublic, root: Path) -> tuple[list[DataFault], list[SourceProfile]]:
     """Returns the faults of all sources, and the profiles of those that could be read."""
     data = loaded.recipe.data
-    reads_train, identity = _training_reads(loaded)
+    plan = _try_plan(loaded)
+    reads_train = plan is None or plan.mechanism_plan.reads_training_records
+    identity = None if plan is None else plan.mechanism_plan.identity
     sources: tuple[tuple[Role, AnySource | None], ...] = (
-        ("train", data.train if reads_train else None),
+        ("train", data.train if reads_train and not data.is_elsewhere else None),
         ("public", data.public),
         ("test", data.held_out),
     )
@@ -152,6 +156,10 @@ def check_sources(loaded: Loaded | LoadedPublic, root: Path) -> tuple[list[DataF
             profiles.append(profile_source(own, counts, data, role))
         except DataFault as fault:
             faults.append(fault)
+    if plan is not None:
+        public = records.get("public")
+        counted = None if public is None else len(public)
+        faults += mechanism_of(plan.mechanism).find_file_faults(plan, root, counted)
     if not faults:
         try:
             check_records(data, root, records.get)
@@ -160,15 +168,14 @@ def check_sources(loaded: Loaded | LoadedPublic, root: Path) -> tuple[list[DataF
     return faults, profiles
 
 
-def _training_reads(loaded: Loaded | LoadedPublic) -> tuple[bool, str | None]:
-    """Returns whether a run reads the training records at all, and the column that names them, if there is one."""
+def _try_plan(loaded: Loaded | LoadedPublic) -> Plan | None:
+    """Returns the plan; None for a recipe without privacy, and for one that has no plan."""
     if isinstance(loaded, LoadedPublic):
-        return True, None
+        return None
     try:
-        planned = make_plan(loaded).mechanism_plan
+        return make_plan(loaded)
     except PlanRefused:
-        return True, None
-    return planned.reads_training_records, planned.identity
+        return None
 
 
 @contextmanager

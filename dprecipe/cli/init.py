@@ -12,7 +12,7 @@ import typer
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
+from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_head, make_starter
 from dprecipe.screen import ask_line, can_ask, write_output
 
 
@@ -106,6 +106,8 @@ def init_from(
             "say what the file is: --public, a sample that may be published; or --private, and the draft has names and "
             "kinds alone, with blanks to be filled in by hand",
         )
+    if private and _draft_votes(path, mechanism, file):
+        return
     drafted = [kind for kind in MECHANISMS if mechanism_of(kind).can_split and not mechanism_of(kind).has_student]
     if mechanism not in drafted:
         raise UsageFault(f"there is no draft for the mechanism {mechanism}", f"choose one of {', '.join(drafted)}")
@@ -136,6 +138,28 @@ def init_from(
         write_output([f"read off the private file: {names}{kinds}; check that these may be published, as a recipe is"])
     first = f"fill in each {BLANK}, then " if f": {BLANK}" in data.text else ""
     write_output([*data.remarks, f"wrote {path}; next: {first}dprecipe validate {shlex.quote(str(path))}"])
+
+
+def _draft_votes(path: Path, mechanism: str, file: Path) -> bool:
+    """Writes a recipe for a private file of votes; returns False for a mechanism that has none.
+
+    Raises:
+        UsageFault: the file can't be read; see `init`.
+    """
+    from dprecipe.data.files import data_root
+    from dprecipe.recipe.mismatch import BLANK
+
+    declared = Path(os.path.relpath(file, data_root(None, path))).as_posix()
+    try:
+        draft = mechanism_of(mechanism).draft_votes(file, declared, BLANK) if mechanism in MECHANISMS else None
+    except DataFault as fault:
+        raise UsageFault(fault.message, fault.remedy) from None
+    if draft is None:
+        return False
+    _write(path, make_head(make_name(path), path.name) + draft)
+    write_output(["read off the private file: names of its columns, or their number; check that they may be published"])
+    write_output([f"wrote {path}; next: fill in each {BLANK}, then dprecipe validate {shlex.quote(str(path))}"])
+    return True
 
 
 def _taken(path: Path) -> UsageFault:

@@ -28,11 +28,11 @@ from dprecipe.privacy.tuning.score import list_score_charges
 if TYPE_CHECKING:
     from dprecipe.contract.certificate import CertificatePart
     from dprecipe.contract.commands import Commands
-    from dprecipe.contract.plan import Assumption, Length
+    from dprecipe.contract.plan import Assumption, Length, Plan
     from dprecipe.contract.stages import PaidStage
     from dprecipe.contract.starter import Starter
     from dprecipe.data.schema import Data
-    from dprecipe.faults import Finding
+    from dprecipe.faults import DataFault, Finding
     from dprecipe.language.audit import AuditBlock
     from dprecipe.language.base import Auto, Block
     from dprecipe.language.blocks import Budget, Runtime
@@ -194,7 +194,7 @@ class MechanismPlan(Protocol):
 
     @property
     def released(self) -> tuple[str, ...]:
-        """The results that the run publishes, in words."""
+        """The results that the run publishes, in words: the model first."""
 
     @property
     def scheme(self) -> str:
@@ -287,6 +287,8 @@ class Mechanism:
     """True if `<package>.files` summarises files that the recipe names."""
     private_files: Callable[[object], Mapping[str, str]] = lambda block: {}
     """Returns the files of private data that a recipe's block names, below the data root, by key; policies use it."""
+    checks_files: bool = False
+    """True if `<package>.private_files` compares the files of `private_files` with a plan."""
     has_student: bool = False
     """True if the released model, of any kind, is a student of public records and released labels: it is free."""
     is_convex: bool = False
@@ -348,10 +350,22 @@ class Mechanism:
         """Its starter recipes; None where it has none."""
         return cast("Starter", import_module(f"{self.package}.starter")) if self._has("starter") else None
 
+    def draft_votes(self, file: Path, path: str, blank: str) -> str | None:
+        """Returns a draft of a recipe for a private file of votes, without its name; None where it has none. `path`:
+        the file's name in the recipe. Raises `DataFault`."""
+        draft = getattr(self.starter, "draft_votes", None)
+        return None if draft is None else cast("str", draft(file, path, blank))
+
     @property
     def commands(self) -> Commands | None:
         """Its additions to the command line; None where there are none."""
         return cast("Commands", import_module(f"{self.package}.commands")) if self._has("commands") else None
+
+    def find_file_faults(self, plan: Plan, root: Path, public: int | None) -> list[DataFault]:
+        """Returns what is wrong with the files of private data that the mechanism's block names. `public`: how many
+        public records were read; None if none were."""
+        module = import_module(f"{self.package}.private_files") if self.checks_files else None
+        return [] if module is None else cast("list[DataFault]", module.find_faults(plan, root, public))
 
     @property
     def synonyms(self) -> str:

@@ -25,7 +25,7 @@ from dprecipe.language.audit import AuditBlock
 from dprecipe.language.blocks import Release, Runtime
 from dprecipe.language.training import Training
 from dprecipe.language.tuning import Tuning, Value
-from dprecipe.models.schema import Model
+from dprecipe.models.schema import Model, NoModel
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, run_lengths
 from dprecipe.privacy.guarantee import Guarantee
@@ -65,8 +65,8 @@ class PlanBudget:
         """Returns True if these charges together cost at most ε at δ and the account's reservation covers them."""
         from dprecipe.privacy import accountants
 
-        covered = self.is_reserved(charges)
-        return covered and accountants.epsilon(charges, self.delta, self.neighbouring, self.accountant) <= self.epsilon
+        terms = (self.delta, self.neighbouring, self.accountant)
+        return self.is_reserved(charges) and accountants.epsilon(charges, *terms) <= self.epsilon
 
     def is_reserved(self, charges: Sequence[Charge]) -> bool:
         """Returns True if the reservation in the account covers these charges, or there is none. An amount that an
@@ -288,9 +288,14 @@ class Plan:
     @property
     def released(self) -> tuple[str, ...]:
         """The results that the run publishes."""
+        own = self.mechanism_plan.released[0 if self.has_model else 1 :]
         stages = ("constants of preprocessing",) if self.stages else ()
-        chosen = ("chosen hyper-parameters",) if self.tuning is not None else ()
-        return (*self.mechanism_plan.released, *stages, *chosen)
+        return (*own, *stages, *(("chosen hyper-parameters",) if self.tuning is not None else ()))
+
+    @property
+    def has_model(self) -> bool:
+        """True if a model is released, and not labels alone."""
+        return not isinstance(self.model, NoModel)
 
     @property
     def publishes_scores(self) -> bool:
@@ -308,9 +313,7 @@ class Plan:
         the ledger names the plan before there is a choice."""
         if self.tuning is not None and self.tuning.digest is not None:
             return self.tuning.digest
-        content = self._content()
-        content["resolved"] = {key: value for key, value in self.resolved.items() if key != "runtime"}
-        return digest_of(content)
+        return digest_of({**self._content(), "resolved": {k: v for k, v in self.resolved.items() if k != "runtime"}})
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -336,8 +339,7 @@ class Plan:
         return plan_adapter(type(own)).dump_python(own, mode="json", by_alias=True, context=places)
 
     def __repr__(self) -> str:
-        budget = self.budget
-        return f"Plan({self.name}: {self.mechanism}, ε = {self.guarantee.epsilon:g} at δ = {budget.delta:g})"
+        return f"Plan({self.name}: {self.mechanism}, ε = {self.guarantee.epsilon:g} at δ = {self.budget.delta:g})"
 
     def _repr_html_(self) -> str:
         return show_plan(self)

@@ -103,7 +103,7 @@ def _declared_size(data: Data) -> Iterator[Finding]:
 
 def _test_matches(data: Data) -> Iterator[Finding]:
     test = data.test_source
-    if test is None:
+    if test is None or data.is_elsewhere:
         return
     labels = (_label_subject(data.train.target, test.target), data.train.target, test.target)
     yield from _differ("data.test", (labels, *_features(data.train, test)))
@@ -121,7 +121,7 @@ def _label_subject(one: Target, other: Target) -> str:
 
 
 def _public_matches(data: Data) -> Iterator[Finding]:
-    if data.public is not None:
+    if data.public is not None and not data.is_elsewhere:
         yield from _differ("data.public", _features(data.train, data.public))
 
 

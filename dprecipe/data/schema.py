@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction as Exact
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic_core import InitErrorDetails
 
 from dprecipe.data.names import write_unit_key
 from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpQuantiles, DpStandardize, DpVocabulary, PaidStep
 from dprecipe.data.sources.base import ACCESS, Access
 from dprecipe.data.sources.base import Columns as Columns
+from dprecipe.data.sources.elsewhere import Elsewhere
 from dprecipe.data.sources.labels import Label as Label
 from dprecipe.data.sources.table import AnySource as AnySource
-from dprecipe.data.sources.table import PublicSource
+from dprecipe.data.sources.table import PublicSource, TrainSource
 from dprecipe.data.sources.table import Source as Source
 from dprecipe.language.base import (
     Block,
@@ -273,15 +275,29 @@ else:
 class Data(Block):
     """Private and public data, and the unit that is protected."""
 
-    train: Source
+    train: TrainSource
     public: PublicSource | None = Field(None, description="unlabelled records that may be published: what is asked")
     test: HeldOutRecords | None = None
-    size: Size = Field(
+    size: Size | None = Field(
+        None,
         description="number of training records (of units, where `unit` is a column): declared, public; or {max: …}, "
-        "where the number is protected and `dp_count` releases a noisy one"
+        "where the number is protected and `dp_count` releases a noisy one; of records elsewhere it may be left out",
     )
     unit: Unit = Field("record", description="who is protected: a `record`, or all records of a unit")
     preprocess: tuple[Step, ...] = Field((), description="steps, in order")
+
+    @model_validator(mode="after")
+    def require_size(self) -> Self:
+        """Refuses a source of records whose number is not declared: only records elsewhere may have an unknown one."""
+        if self.size is None and not self.is_elsewhere:
+            missing = InitErrorDetails(type="missing", loc=("size",), input={})
+            raise ValidationError.from_exception_data("Data", [missing])
+        return self
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """True if no run opens the private records: teachers have learned from them elsewhere."""
+        return isinstance(self.train, Elsewhere)
 
     @property
     def split(self) -> Split | None:
@@ -325,8 +341,14 @@ class Data(Block):
 
     @property
     def max_units(self) -> int:
-        """The number of units of the training source, or the declared bound on it; a split leaves fewer to training."""
-        return self.size.max if isinstance(self.size, SizeBound) else self.size
+        """The number of units of the training source, or the declared bound on it; a split leaves fewer to training. 1
+        where nothing is declared: there is at least one."""
+        return self.size.max if isinstance(self.size, SizeBound) else self.size or 1
+
+    @property
+    def declared_units(self) -> int | None:
+        """`max_units`, where it is declared; None where records are elsewhere, and nothing says how many."""
+        return None if self.size is None else self.max_units
 
     @property
     def planned_units(self) -> int:

@@ -20,6 +20,7 @@ from dprecipe.models.schema import (
     LogisticRegression,
     Mlp,
     Model,
+    NoModel,
     RandomForest,
     SoftmaxRegression,
     Timm,
@@ -80,6 +81,8 @@ def build(
                 if config is None:
                     raise ValueError("a decoder needs its configuration")
                 return causal_model(config, max_length or shape[1])
+            case NoModel():
+                raise ValueError("there is no model to build")
             case RandomForest() | GradientBoosting():
                 return Forest(math.prod(shape), outputs, averaged=isinstance(model, RandomForest))
 

@@ -18,6 +18,7 @@ from dprecipe.models.schema import (
     LogisticRegression,
     Model,
     Networks,
+    NoModel,
     Pretrained,
     Regression,
     Timm,
@@ -33,6 +34,8 @@ WEIGHTS = ".safetensors"
 
 def check_data(model: Model, facts: DataFacts) -> list[Finding]:
     """Explains why this model can't read these features or learn these labels (R25x), with paths but without places."""
+    if isinstance(model, NoModel):
+        return []
     prior = find_unusable_prior(model, facts) if isinstance(model, Pretrained) else ()
     findings = [*_labels(model, facts), *_features(model, facts), *_start(model), *prior]
     return findings or list(_layers(model, facts))

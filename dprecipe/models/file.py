@@ -34,7 +34,7 @@ from dprecipe.faults import DataFault
 from dprecipe.language.base import Block, Text
 from dprecipe.models.decoder_config import check_decoder_config
 from dprecipe.models.hub_config import Config, check_config
-from dprecipe.models.schema import CausalLm, Model, Transformers
+from dprecipe.models.schema import CausalLm, Model, NoModel, Transformers
 
 MAX_BYTES = 16 << 20
 
@@ -151,6 +151,8 @@ def parse_description(text: str | bytes) -> ModelFile:
     kinds = [file.classes, file.target, file.count, file.several, sequences_step(file.preprocess)]
     if kinds.count(None) != len(kinds) - 1:
         raise _damaged("it predicts neither a class, a number, a count nor names or tokens, or more than one of these")
+    if isinstance(file.model, NoModel):
+        raise _damaged("it describes no model")
     if file.base is not None and not (isinstance(file.model, CausalLm) and file.model.lora is not None):
         raise _damaged("adapters are of a language model")
     if file.target is not None and not file.target[0] / 2 < file.target[1] / 2:

@@ -27,6 +27,7 @@ from dprecipe.models.schema import (
     LogisticRegression,
     Mlp,
     Model,
+    NoModel,
     Pretrained,
     RandomForest,
     SoftmaxRegression,
@@ -143,6 +144,8 @@ def layer_shapes(model: Model, shape: tuple[int, ...], classes: int, vocabulary:
             return weight | {"1.bias": (classes,)} if model.bias else weight
         case Location():
             return {"location": (1,)}
+        case NoModel():
+            return {}
         case Mlp(hidden=hidden):
             widths = (math.prod(shape), *hidden, classes)
             pairs = itertools.pairwise(widths)

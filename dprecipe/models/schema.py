@@ -232,6 +232,12 @@ class GradientBoosting(Block):
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.1
 
 
+class NoModel(Block):
+    """No model: the labels of public records are the whole release."""
+
+    kind: Literal["none"]
+
+
 PrimedNetwork = Mlp | Cnn | WideResNet
 """Every kind of `Primed`."""
 
@@ -266,6 +272,7 @@ Model = Annotated[
     | HuberSvm
     | LeastSquares
     | HuberRegression
-    | Location,
+    | Location
+    | NoModel,
     Field(discriminator="kind"),
 ]

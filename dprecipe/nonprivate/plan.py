@@ -21,7 +21,7 @@ from dprecipe.language.training import Training
 from dprecipe.language.words import join_with_or
 from dprecipe.models import checks as model_checks
 from dprecipe.models.public_record import NO_GUARANTEE
-from dprecipe.models.schema import Model, Trees
+from dprecipe.models.schema import Model, NoModel, Trees
 from dprecipe.planning.labels import check_loss
 from dprecipe.planning.learning import check_length
 from dprecipe.planning.paths import check_data_files
@@ -159,6 +159,9 @@ def check_unused_keys(recipe: PublicRecipe) -> Iterator[Finding]:
 def check_training(recipe: PublicRecipe) -> Iterator[Finding]:
     """Checks that there are an optimizer, exactly one length, and the size of a batch; nothing is solved for."""
     training = recipe.training
+    if isinstance(recipe.model, NoModel):
+        yield Finding("R279", "mechanism none trains a model, and there is none", "choose a model.kind", "model.kind")
+        return
     if isinstance(recipe.model, Trees):
         yield Finding(
             "R305",

@@ -32,6 +32,7 @@ WARNINGS: Mapping[str, str] = {
     "P152": "few records for each teacher",
     "P153": "a check that hardly a query passes, or hardly one does not",
     "P156": "sanitising with few teachers",
+    "P157": "a budget `auto` that pays for more answers than there may be",
     "P163": "a learning rate beyond the one that contracts most",
     "P173": "hiding the iterates gains nothing",
     "P174": "the set is too wide to contract",

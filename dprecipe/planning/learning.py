@@ -16,7 +16,7 @@ from dprecipe.faults import Finding
 from dprecipe.language.training import Training
 from dprecipe.language.words import join_with_or
 from dprecipe.models import checks
-from dprecipe.models.schema import CausalLm, GradientBoosting, LogisticRegression, RandomForest
+from dprecipe.models.schema import CausalLm, GradientBoosting, LogisticRegression, NoModel, RandomForest
 from dprecipe.recipe.root import Recipe
 
 
@@ -32,7 +32,7 @@ def is_convex(recipe: Recipe) -> bool:
 
 def is_fitted_directly(recipe: Recipe) -> bool:
     """Returns True if the model takes no gradient steps: the `training` block is then left out."""
-    if isinstance(recipe.model, RandomForest | GradientBoosting):
+    if isinstance(recipe.model, RandomForest | GradientBoosting | NoModel):
         return True
     return has_student(recipe) and isinstance(recipe.model, LogisticRegression) and recipe.training == Training()
 

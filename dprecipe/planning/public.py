@@ -54,7 +54,7 @@ def assume_public_tokenizer(recipe: Recipe) -> Iterator[Assumption]:
 def check_public_records(recipe: Recipe) -> Iterator[Finding]:
     """Checks that a student has public records, and that no other mechanism has any."""
     kind, public = recipe.mechanism.kind, recipe.data.public
-    if has_student(recipe) and public is None:
+    if has_student(recipe) and public is None and not recipe.data.is_elsewhere:
         yield Finding(
             "R272",
             f"{kind} trains a student on public records, and there are none",

@@ -17,7 +17,20 @@ from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.faults import Finding, PlanRefused, Severity
 from dprecipe.language.words import join_with_or
 from dprecipe.models import checks as model_checks
-from dprecipe.planning import accept, accounts, audit, labels, learning, paid, paths, public, records, split, tuning
+from dprecipe.planning import (
+    accept,
+    accounts,
+    audit,
+    labels,
+    labels_alone,
+    learning,
+    paid,
+    paths,
+    public,
+    records,
+    split,
+    tuning,
+)
 from dprecipe.recipe.root import Recipe
 
 LARGE_EPSILON = 10.0
@@ -197,6 +210,8 @@ def check_loggers(recipe: Recipe) -> Iterator[Finding]:
 
 
 RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
+    labels_alone.check_no_model,
+    labels_alone.check_elsewhere,
     learning.check_gradients,
     learning.check_convex_models,
     learning.check_training_block,

@@ -115,14 +115,18 @@ def make_starter(
     source's own, and its `task`. `file`: the name of its file, which its first comment repeats; by default that of the
     recipe. `statement`: what the report of a draft says in its author's words, as far as it is known.
     """
-    file = file or f"{name}.yaml"
-    shown = shlex.quote(file) if file.isprintable() else "RECIPE"  # a comment is one line
     drafted = data is not None
     data = data or DATA[source].replace(" &TRAIN", TABLE.format(source=source, suffix=SUFFIXES.get(source, source)))
-    text = HEAD.format(name=name, file=shown) + STARTERS[mechanism].starter_text(source, data, task)
+    text = make_head(name, file or f"{name}.yaml") + STARTERS[mechanism].starter_text(source, data, task)
     if task is not None and task.size is not None:
         text = text.replace(DELTA, f"delta: {_choose_delta(task.size)}")
     return text.replace(RELEASE, _write_release(statement or {})) if drafted else text
+
+
+def make_head(name: str, file: str) -> str:
+    """Returns the beginning of a recipe: what to do with its `file`, and its name."""
+    shown = shlex.quote(file) if file.isprintable() else "RECIPE"  # a comment is one line
+    return HEAD.format(name=name, file=shown)
 
 
 def _choose_delta(size: int) -> str:

@@ -75,6 +75,7 @@ def render_markdown(plan: Plan, predicate: Predicate) -> str:
     else:
         results = f"No score is published. Evaluation: {evaluation.text}."
     assumptions = "\n".join(f"- {plain_text(a.text)} ({a.checked_by})" for a in predicate.assumptions)
+    reveals = "the model reveals" if plan.has_model else "the labels reveal"
     uncovered = "\n".join(f"- {plain_text(text)}" for text in claim.not_protected)
     return f"""{_front_matter(plan, predicate)}
 # {plain_text(plan.name)}
@@ -99,7 +100,7 @@ Check it, with nothing but this folder: `dprecipe verify .`
 {_statement_section(predicate)}
 ## Limits
 
-Differential privacy bounds what the model reveals about any one {plain_text(claim.unit.name)}.
+Differential privacy bounds what {reveals} about any one {plain_text(claim.unit.name)}.
 It promises nothing about accuracy, fairness, or data unlike the training data.
 
 ## Training
@@ -203,7 +204,9 @@ def _describe_training(plan: Plan, predicate: Predicate) -> str:
 
 
 def _describe_model(plan: Plan, predicate: Predicate) -> str:
-    """Describes the trained model: the recipe's, or the module that replaced it."""
+    """Describes the trained model: the recipe's, or the module that replaced it; empty where there is none."""
+    if not plan.has_model:
+        return ""
     if predicate.provenance.model == "python":
         return f"A module from Python, in place of the recipe's `{plan.model.kind}`"
     return f"`{plan.model.kind}`"
@@ -224,7 +227,7 @@ def _front_matter(plan: Plan, predicate: Predicate) -> str:
         "tags": [
             "differential-privacy",
             plan.mechanism,
-            *([] if predicate.provenance.model == "python" else [plan.model.kind]),
+            *([plan.model.kind] if plan.has_model and predicate.provenance.model != "python" else []),
         ],
         "differential_privacy": {
             "epsilon": predicate.claim.epsilon,

@@ -153,7 +153,7 @@ def _sampling(plan: Plan, spent: SpentBudget, steps_lost: int) -> schema.Samplin
     return schema.SamplingFacts(
         scheme=details.scheme,
         rate=details.sampling_rate,
-        size=plan.data.max_units,
+        size=plan.data.declared_units,
         size_is_bound=plan.data.hides_size,
         expected_batch=details.expected_batch,
         largest_batch=details.max_batch_size,

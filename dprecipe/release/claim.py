@@ -261,12 +261,14 @@ def define_unit(plan: Plan) -> str:
 
 def list_unprotected(plan: Plan) -> tuple[str, ...]:
     """Lists what the claim does not cover, in words."""
-    size = plan.data.max_units
+    size = plan.data.declared_units
     bound = "a bound on " if plan.data.hides_size else ""
     column = plan.data.unit_column
     noun = "records" if column is None else f"values of {quote_name(column)}"
     first = [
-        f"{bound}the number of {noun}, {size}, and the shape of the data: columns, ranges, categories, classes",
+        "the classes of the labels"
+        if size is None
+        else f"{bound}the number of {noun}, {size}, and the shape of the data: columns, ranges, categories, classes",
         "the recipe: the model's architecture and every hyper-parameter",
         "metrics on private records, checkpoints and the ledger: they stay in private/",
     ]

@@ -42,7 +42,9 @@ REPORT_FILES = frozenset({"report.html", "card.md"})
 
 
 def list_model_files(plan: Plan) -> frozenset[str]:
-    """Returns the names of the weights file and of its description."""
+    """Returns the names of the weights file and of its description; none where labels alone are released."""
+    if not plan.has_model:
+        return frozenset()
     return frozenset({weights_file(plan), "model.json"})
 
 
@@ -116,7 +118,7 @@ def list_released_files(plan: Plan, has_no_model: bool = False) -> frozenset[str
         names |= REPORT_FILES
     if has_no_model:
         return names
-    names |= {TOKENIZER} if has_tokenizer(plan.data.preprocess) else frozenset()
+    names |= {TOKENIZER} if plan.has_model and has_tokenizer(plan.data.preprocess) else frozenset()
     names |= list_library_files(plan.model, adapters=releases_adapters(plan)) | list_model_files(plan)
     return names | mechanism_of(plan.mechanism).certificate.list_companions(plan)
 

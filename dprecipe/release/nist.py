@@ -98,10 +98,12 @@ def _risk(predicate: Predicate) -> Answer:
 
 def _delta(predicate: Predicate) -> Answer:
     claim, size = predicate.claim, predicate.sampling.size
+    product = "the size of the data set is not declared"
+    if size is not None:
+        product = f"δ times the declared size of {size:,} is {meaning.read_up(claim.delta * size, 2)}"
     return "recomputed", (
-        f"(ε, δ)-DP with δ = {claim.delta!r}, {meaning.describe_delta(claim.delta)}; δ times the declared size "
-        f"of {size:,} is {meaning.read_up(claim.delta * size, 2)}. {len(claim.profile)} more pairs are in the "
-        "certificate"
+        f"(ε, δ)-DP with δ = {claim.delta!r}, {meaning.describe_delta(claim.delta)}; {product}. "
+        f"{len(claim.profile)} more pairs are in the certificate"
     )
 
 

@@ -92,7 +92,8 @@ def _basic(predicate: Predicate, stated: ReleaseStatement, day: str) -> dict[str
 
 def _variant(predicate: Predicate) -> dict[str, Any]:
     sampling = predicate.sampling
-    size = f"at most {sampling.size:,}" if sampling.size_is_bound else f"{sampling.size:,}"
+    size = "an undeclared number of" if sampling.size is None else f"{sampling.size:,}"
+    size = f"at most {size}" if sampling.size_is_bound else size
     return {
         "variant_name": "Approximate DP",
         "data_domain": plain_text(

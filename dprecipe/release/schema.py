@@ -172,8 +172,9 @@ class SamplingFacts(Block):
 
     scheme: Word
     rate: Annotated[float, Field(gt=0, le=1)] | None = Field(description="null: no amplification is claimed")
-    size: PositiveInt = Field(
-        description="units in the data set, or a bound on them: declared, public; a split leaves fewer to training"
+    size: PositiveInt | None = Field(
+        description="units in the data set, or a bound on them: declared, public; a split leaves fewer to training; "
+        "null: the records are elsewhere, and their number is not declared"
     )
     size_is_bound: bool = Field(description="whether the number of units itself is protected")
     expected_batch: PositiveFloat

@@ -37,6 +37,8 @@ TRAINABLE = ("F16", "BF16", "F32", "F64")
 def find_contradictions(stated: Predicate, plan: Plan) -> list[str]:
     """Finds statements about tensors that a run of the plan can't make."""
     result, tensors, provenance = [], stated.tensors, stated.provenance
+    if not plan.has_model:
+        return ["tensors: the recipe has no model, and releases none"] if tensors else []
     if len({tensor.name for tensor in tensors}) != len(tensors):
         result.append("tensors: one appears twice")
     if all(tensor.made_by != "noisy_steps" for tensor in tensors):

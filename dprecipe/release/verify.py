@@ -322,7 +322,7 @@ def _check_files(stated: Statement, rebuilt: Rebuilt | None, is_folder: bool, ca
     )
     weights = f"the weights have the {len(stated.predicate.tensors):,} tensors that the certificate names, and "
     others = "the other files agree with it"
-    without = no_model.has_no_model(stated.predicate)
+    without = no_model.has_no_model(stated.predicate) or not rebuilt.plan.has_model
     case.checked.append("there are no weights, and " + others if without else weights + others)
     case.notes += mechanism_of(rebuilt.plan.mechanism).certificate.list_companion_notes(frozenset(subjects))
     if TOKENIZER in subjects:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from dprecipe.data.sources.arrays import Digits, Idx, Npz, PublicDigits, PublicIdx, PublicNpz
 from dprecipe.data.sources.base import Labelled, SourceBlock
+from dprecipe.data.sources.elsewhere import Elsewhere
 from dprecipe.data.sources.image_folder import ImageFolder, PublicImageFolder
 from dprecipe.data.sources.queries import DuckDb, Postgres, PublicDuckDb, PublicPostgres
 from dprecipe.data.sources.tables import (
@@ -44,8 +45,11 @@ def kind_of(block: type[SourceBlock]) -> str:
 AnySource = SourceBlock
 if TYPE_CHECKING:
     Source = Labelled
+    TrainSource = Labelled
     PublicSource = SourceBlock
 else:
     Source = Annotated[Union[tuple(labelled for labelled, _ in SOURCES)], Field(discriminator="source")]  # noqa: UP007
+    TrainSource = Annotated[Union[*(labelled for labelled, _ in SOURCES), Elsewhere], Field(discriminator="source")]
+    """Where private records come from: of a source, or from `elsewhere`."""
     PublicSource = Annotated[Union[tuple(public for _, public in SOURCES)], Field(discriminator="source")]  # noqa: UP007
     """Where unlabelled public records come from. Their labels may be named and are never read."""

@@ -15,6 +15,7 @@ MECHANISM = Mechanism(
     package="dprecipe.mechanisms.pate",
     summary="teachers on disjoint parts of the records vote; a student learns from their noisy votes on public ones",
     private_files=_list_votes,
+    checks_files=True,
     has_student=True,
     composes_paid_steps=True,
     runtime_options=frozenset({"loggers"}),

@@ -26,9 +26,11 @@ from dprecipe.data.facts import describe_size
 from dprecipe.data.names import quote_name
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.pate import rules
+from dprecipe.mechanisms.pate.auto_budget import suggest_cap
 from dprecipe.mechanisms.pate.plan import PatePlan, PlannedInteraction, PlannedRelease, PlannedRound
 from dprecipe.mechanisms.pate.queries import PateRun
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, Pate
+from dprecipe.models.schema import NoModel
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 
@@ -38,7 +40,8 @@ def check(spec: Pate, facts: Facts) -> list[Finding]:
     findings = rules.check(spec, facts)
     if any(finding.is_error for finding in findings):
         return findings
-    return [*findings, *PateRun(spec, facts).check()]
+    run = PateRun(spec, facts)
+    return [*findings, *run.check(), *suggest_cap(run)]
 
 
 def plan(spec: Pate, facts: Facts) -> Planned[PatePlan]:
@@ -50,7 +53,7 @@ def plan(spec: Pate, facts: Facts) -> Planned[PatePlan]:
     run = PateRun(spec, facts)
     multiplier, queries, solved = run.solve()
     planned = PatePlan(
-        size=facts.size,
+        size=spec.teachers.count if facts.data.size is None else facts.size,
         ensemble=spec.teachers,
         partition_by=_identity(spec, facts),
         classes=data_facts(facts.data).outputs,
@@ -136,9 +139,8 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
         Assumption("noise", f"independent {family} noise is added to every count before a class is chosen", "code"),
         *selected,
         Assumption("replay", "a repeated query gets the answer that was already paid for", "code"),
-        Assumption("student", "the student learns only from public records and released labels", "test"),
-        Assumption("queries", "data.public is public, and was chosen without looking at data.train", "declaration"),
-        Assumption("size", describe_size(facts.data), "declaration"),
+        *_assume_queries(facts),
+        *(() if facts.data.size is None else (Assumption("size", describe_size(facts.data), "declaration"),)),
         Assumption(
             "choices",
             "the recipe's constants were chosen without looking at the private records or at votes on them",
@@ -151,6 +153,15 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
             "declaration",
         ),
     )
+
+
+def _assume_queries(facts: Facts) -> tuple[Assumption, ...]:
+    student = "the student learns only from public records and released labels"
+    asked = "data.public is public, and was chosen without looking at data.train"
+    if facts.data.is_elsewhere:
+        asked = "what the teachers were asked is public, and was chosen without looking at their records"
+    queries = Assumption("queries", asked, "declaration")
+    return (queries,) if isinstance(facts.model, NoModel) else (Assumption("student", student, "test"), queries)
 
 
 if TYPE_CHECKING:

@@ -128,8 +128,9 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
 
     def list_unprotected(self, plan: Plan) -> Sequence[str]:
         teachers = plan.as_plan_of(PatePlan).ensemble.count
+        asked = "which public records" if plan.data.public is not None else "what"
         return (
-            f"the number of teachers, {teachers}, and which public records they were asked about",
+            f"the number of teachers, {teachers}, and {asked} they were asked about",
             "the votes, what they cost, the teachers, and the key that dealt the records: they stay in private/",
         )
 
@@ -141,10 +142,13 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
         return f"{readers}, and teachers speak through noisy votes alone, each of which is one of the events"
 
     def describe_public_data(self, plan: Plan) -> Access | None:
+        if plan.data.public is None:
+            return None
+        learns = " and the student learns from them" if plan.has_model else ""
         return Access(
             status="public",
-            text="unlabelled records that the recipe declares public: teachers are asked about them and the student "
-            "learns from them; labels of theirs are never read",
+            text=f"unlabelled records that the recipe declares public: teachers are asked about them{learns}; labels "
+            "of theirs are never read",
         )
 
     def compute_numbers(
@@ -211,6 +215,12 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
 
     def describe_run(self, plan: Plan, facts: PateFacts) -> str:
         voting = facts.voting
+        if not plan.has_model:
+            return (
+                f"No model was trained: {voting.teachers} teachers (`{facts.kind}`, `{voting.aggregator}`) labelled "
+                f"{voting.answers_charged} of the\n{voting.queries_charged} records that they were asked about, by "
+                f"votes with {self.describe_noise(facts)}."
+            )
         return (
             f", a student of {voting.teachers} teachers (`{facts.kind}`, `{voting.aggregator}`):\n"
             f"trained on public records, {voting.answers_charged} of them labelled by the teachers' votes with\n"

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
+from dprecipe.mechanisms.pate.plan import PatePlan
 
 LABELS = "labels.csv"
 HEADER = ("record", "label")
@@ -30,9 +31,21 @@ def label_names(plan: Plan) -> tuple[str, ...]:
 
 
 def first_record(plan: Plan, from_python: bool) -> int:
-    """Returns the number of the first public record in its source; 0 for records from Python, which have no numbers."""
+    """Returns the number of the first public record in its source, or without any of the first row of votes; 0 for
+    records from Python, which have no numbers."""
+    asked = _find_asked(plan)
+    return 0 if from_python or asked is None else asked[0]
+
+
+def _find_asked(plan: Plan) -> tuple[int, int] | None:
+    """Returns [first, end) of the records that may have been asked about; None where only a file says how many."""
+    if plan.data.is_elsewhere:
+        planned = plan.as_plan_of(PatePlan)
+        votes = planned.ensemble.votes
+        first = 0 if votes is None or votes.records is None else votes.records[0]
+        return first, first + planned.queries
     source = plan.data.public
-    return 0 if from_python or source is None or source.records is None else source.records[0]
+    return None if source is None or source.records is None else (source.records[0], source.records[1])
 
 
 def find_differences(content: bytes, plan: Plan, answers: int, from_python: bool) -> list[str]:
@@ -57,9 +70,9 @@ def find_differences(content: bytes, plan: Plan, answers: int, from_python: bool
         lines.append(f"{LABELS}: more rows than answers that were charged")
     if any(later <= earlier for earlier, later in itertools.pairwise(records)):
         lines.append(f"{LABELS}: the numbers of its records do not rise")
-    source = plan.data.public
-    if not from_python and source is not None and source.records is not None and records:
-        first, end = source.records
+    asked = _find_asked(plan)
+    if not from_python and asked is not None and records:
+        first, end = asked
         if not first <= min(records) <= max(records) < end:
             lines.append(f"{LABELS}: names records that are none of those asked about, {first:,} to {end - 1:,}")
     if not {row[1] for row in rows[1:]} <= set(label_names(plan)):

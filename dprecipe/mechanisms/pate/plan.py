@@ -82,7 +82,7 @@ class PatePlan(UsualPlan):
     released: ClassVar[tuple[str, ...]] = ("student's weights", "labels of the answered queries")
     scheme: ClassVar[str] = "disjoint_parts"
     size: int
-    """Units in the data set."""
+    """Units in the data set; where their number is not declared, one of each teacher."""
     ensemble: Teachers
     partition_by: str
     """The permanent name of a unit, which decides the teacher that the unit is dealt to."""
@@ -163,9 +163,11 @@ class PatePlan(UsualPlan):
 
     def describe(self) -> list[tuple[str, str]]:
         ensemble, noise = self.ensemble, self.answer
-        trained = f"about {self.expected_batch:g} each" if ensemble.votes is None else "trained elsewhere"
+        trained = "trained elsewhere"
+        if ensemble.votes is None:
+            trained = f"about {self.expected_batch:g} each, dealt by {self.partition_by}"
         rows = [
-            ("teachers", f"{ensemble.count:,}, {trained}, dealt by {self.partition_by}"),
+            ("teachers", f"{ensemble.count:,}, {trained}"),
             ("aggregator", f"{self.aggregator}, {self.classes:,} classes"),
             ("queries", f"{self.queries:,}{self._describe_guaranteed()}"),
             ("noise", f"{noise.family}, {noise.noise_multiplier:g} votes on each count"),

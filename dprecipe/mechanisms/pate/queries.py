@@ -16,6 +16,7 @@ from dprecipe.mechanisms.pate import rules
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.rounds import Rounds, split_queries
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, Pate
+from dprecipe.mechanisms.pate.votes_rules import count_pool
 from dprecipe.noisy_sum import solve
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
@@ -143,7 +144,7 @@ class PateRun:
         return multiplier
 
     def _solved_queries(self, multiplier: float) -> int:
-        queries, pool = self.max_queries_within(multiplier), rules.count_pool(self.facts.data)
+        queries, pool = self.max_queries_within(multiplier), count_pool(self.spec, self.facts.data)
         if queries == 0:
             raise PlanRefused([self._overspent(multiplier, 1)])
         if pool is not None:
@@ -307,7 +308,7 @@ class PateRun:
         if (finding := find_overspent_stages(self.facts)) is not None:
             return finding
         max_queries, min_multiplier = self.max_queries_within(multiplier), self.min_multiplier(queries)
-        cost, one = self._cost(multiplier, queries), self._cost(multiplier, 1)
+        cost, one = self.cost(multiplier, queries, queries), self.cost(multiplier, 1, 1)
         remedies = [f"lower {QUERIES} to {max_queries}"] if max_queries else []
         if min_multiplier is not None:
             remedies.append(f"set {MULTIPLIER} to {min_multiplier:.6g}")
@@ -325,9 +326,9 @@ class PateRun:
             "budget.epsilon",
         )
 
-    def _cost(self, multiplier: float, queries: int) -> float:
-        """Returns ε of `queries` queries, all answered, rounded up."""
-        charges = (*self.votes(multiplier, queries, queries), *self.others)
+    def cost(self, multiplier: float, queries: int, answers: int) -> float:
+        """Returns ε of `queries` queries and `answers` of them answered, rounded up."""
+        charges = (*self.votes(multiplier, queries, answers), *self.others)
         return rounding.round_up(self._epsilon(charges, self.budget.accountant))
 
     def _min_selection(self, multiplier: float) -> float | None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dprecipe.contract.mechanism import Facts
 from dprecipe.contract.stages import list_paid_steps, path_of
 from dprecipe.data.facts import describe_data as data_facts
-from dprecipe.data.schema import Data
 from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, LnMax, Pate, Queries, VotingRound
 from dprecipe.mechanisms.pate.teacher_rules import (
@@ -24,6 +23,7 @@ from dprecipe.mechanisms.pate.teacher_rules import (
     check_teacher_model,
     check_training,
 )
+from dprecipe.mechanisms.pate.votes_rules import check_labels_alone, check_votes, count_pool
 from dprecipe.noise.schema import Noise
 
 MAX_QUERIES = 10_000_000
@@ -32,30 +32,6 @@ MAX_QUERIES = 10_000_000
 def check(spec: Pate, facts: Facts) -> list[Finding]:
     """Returns all findings of the block, errors and warnings."""
     return [finding for rule in RULES for finding in rule(spec, facts)]
-
-
-def count_pool(data: Data) -> int | None:
-    """Counts the public records; None where only the file knows."""
-    records = None if data.public is None else data.public.records
-    return None if records is None else records[1] - records[0]
-
-
-def check_vote_rows(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """Each public record has its row of votes."""
-    votes, path = spec.teachers.votes, "mechanism.teachers.votes.records"
-    if votes is None or votes.records is None:
-        return
-    first, end = votes.records
-    records = count_pool(facts.data)
-    if first >= end:
-        yield Finding("R274", f"[{first}, {end}] holds no row of votes", "write [first, end) with first < end", path)
-    elif records is not None and end - first != records:
-        yield Finding(
-            "R274",
-            f"{end - first:,} rows of votes for {records:,} public records",
-            f"write [{first}, {first + records}], or change data.public.records",
-            path,
-        )
 
 
 def check_noise_family(spec: Pate, facts: Facts) -> Iterator[Finding]:
@@ -210,7 +186,7 @@ def _check_rounds(rounds: Sequence[VotingRound], queries: Queries, path: str) ->
 
 def check_queries(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """There are no more queries than public records, and no more answers than queries."""
-    max_queries, answers, records = spec.queries.max, spec.queries.answers, count_pool(facts.data)
+    max_queries, answers, records = spec.queries.max, spec.queries.answers, count_pool(spec, facts.data)
     if answers is not None and spec.selection is None:
         yield Finding(
             "R278",
@@ -335,7 +311,8 @@ RULES: Sequence[Callable[[Pate, Facts], Iterator[Finding]]] = (
     check_student_weights,
     check_identity,
     check_augmentation,
-    check_vote_rows,
+    check_votes,
+    check_labels_alone,
     check_noise_family,
     check_threshold,
     check_interaction,

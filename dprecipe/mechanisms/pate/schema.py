@@ -30,13 +30,21 @@ class TeacherTraining(Block):
 
 
 class VotesFile(Block):
-    """The votes of an ensemble that was trained elsewhere: a NumPy archive."""
+    """The votes of an ensemble that was trained elsewhere, a row for each query: counts of each class in a column for
+    each class, or the class that each teacher votes for, in a column for each teacher."""
 
-    path: Text = Field(description="an .npz file, below the data root")
-    array: Text = Field(
-        "votes", description="name of the array: counts (queries, classes), or the class each teacher votes for"
+    path: Text = Field(description="an .npz, .csv or .parquet file, below the data root")
+    array: Text = Field("votes", description="of an .npz file: the name of the array")
+    records: Records | None = Field(
+        None, description="[first, end): the rows for `data.public`, in its order; without one, those that are asked"
     )
-    records: Records | None = Field(None, description="[first, end): the rows for `data.public`, in its order")
+
+    @property
+    def format(self) -> Literal["npz", "csv", "parquet"] | None:
+        """The format of the file, by its name; None: no such format."""
+        name = self.path.lower().removesuffix(".gz")
+        ending = name.rpartition(".")[2]
+        return "csv" if ending == "csv" else "parquet" if ending == "parquet" else "npz" if ending == "npz" else None
 
 
 class Teachers(Block):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dprecipe.contract.starter import Task
+from dprecipe.mechanisms.pate.schema import VotesFile
+from dprecipe.text.dump import dump_inline
 
 _DATA = {
     "digits": """\
@@ -151,3 +155,38 @@ budget: {{epsilon: {epsilon}, delta: 1e-6{relation}}}    # delta far below 1 / d
 runtime: {{device: auto, seed: 0}}       # nothing here changes the privacy cost
 release: {{report: true, labels: false}}    # labels: true also publishes the answers
 """
+
+
+_LABELS = """\
+# Votes in, labels out. The columns were taken for counts, one for each class. If each is a teacher, who votes for a
+# class: write their number as `count`, and that of the classes as `classes`.
+data: {{train: {{source: elsewhere, {classes}}}}}    # the records stay where they are
+model: {{kind: none}}           # no student: the labels are the release
+
+mechanism:
+  kind: pate                 # noise is added to the teachers' votes
+  teachers:
+    count: {blank}           # number of teachers; each record was seen by one of them
+    votes: {votes}
+  aggregator: {{kind: gnmax, noise: {{family: gaussian, multiplier: auto}}}}    # in votes; auto: what the budget allows
+  queries: {{max: {blank}}}    # number of rows that are answered, from the first on
+
+budget: {{epsilon: 3.0, delta: 1e-6}}    # delta far below 1 / number of records
+release: {{labels: true}}
+"""
+
+
+def draft_votes(file: Path, path: str, blank: str) -> str:
+    """Returns a recipe without its name for a private file of votes, with blanks: only names of columns are read.
+
+    `path`: the name of the file in the recipe.
+
+    Raises:
+        DataFault: the file can't be read, or has no array `votes`.
+    """
+    from dprecipe.mechanisms.pate.votes_file import read_columns
+
+    columns = read_columns(VotesFile(path=path), file)
+    unnamed = all(name.isdecimal() for name in columns)
+    classes = f"classes: {len(columns)}" if unnamed else f"values: {dump_inline(columns)}"
+    return _LABELS.format(classes=classes, blank=blank, votes=dump_inline({"path": path}))

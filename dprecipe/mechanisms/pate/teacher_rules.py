@@ -154,6 +154,8 @@ def check_part_sizes(spec: Pate, facts: Facts) -> Iterator[Finding]:
     count, size = spec.teachers.count, facts.size
     mean = size / count
     share_idle = math.exp(-mean) * (1 + mean)
+    if facts.data.size is None:
+        return
     if size < count:
         yield Finding(
             "P152",

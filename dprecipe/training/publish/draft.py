@@ -47,7 +47,8 @@ def check_publishable(plan: Plan, provenance: RunProvenance, released: Sequence[
         UsageFault: it can't; the message names what is too long or too much, and the remedy.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    facts = provenance.facts(released or (ReleasedTensor("weight", (1,), "noisy_steps"),), "0" * 64, now, now)
+    some = (ReleasedTensor("weight", (1,), "noisy_steps"),) if plan.has_model else ()
+    facts = provenance.facts(released or some, "0" * 64, now, now)
     facts = replace(facts, stages=(f"sha256:{'0' * 64}",) * len(plan.stages))
     spent = SpentBudget(plan.events, f"sha256:{'0' * 64}", 1, "completed", count_events(plan.events), 0, torn=False)
     try:

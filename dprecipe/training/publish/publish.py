@@ -115,13 +115,14 @@ def publish(
         bound = judge_canaries(plan, folder, ledger, finished.guesses)
         if bound is not None:
             facts = replace(facts, audit=make_audit(plan.digest, bounds=(bound,)))
-        description = describe_release(plan, provenance, finished, constants)
+        description = describe_release(plan, provenance, finished, constants) if plan.has_model else None
         history = _history(plan, folder, finished.score) if _is_public(plan, finished) else []
 
         def write(path: Path) -> None:
-            write_weights(path, plan, finished, description)
-            release_folder.copy_tokenizer(plan, folder.private, path)
-            release_folder.write_library_files(plan, path)
+            if description is not None:
+                write_weights(path, plan, finished, description)
+                release_folder.copy_tokenizer(plan, folder.private, path)
+                release_folder.write_library_files(plan, path)
             finished.write(path)
 
         return release_run(plan, folder, ledger, facts, history, write)

@@ -145,6 +145,10 @@ class PythonInputs:
                 f"mechanism {plan.mechanism} takes no model from Python: its constants are not proved",
                 "leave `model` out: the recipe names the model",
             )
+        if self.model is not None and not plan.has_model:
+            raise UsageFault("the recipe has no model, and releases labels alone", "leave `model` out")
+        if self.public is not None and plan.data.is_elsewhere:
+            raise UsageFault("the queries are the rows of the votes: no public records are read", "leave `public` out")
         if self.public is not None and not mechanism.has_student:
             raise UsageFault(f"mechanism {plan.mechanism} uses no public records", "leave `public` out")
 

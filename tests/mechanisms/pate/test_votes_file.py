@@ -11,7 +11,7 @@ import pytest
 
 from dprecipe.faults import DataFault
 from dprecipe.mechanisms.pate.schema import VotesFile
-from dprecipe.mechanisms.pate.votes_file import count_labels, read
+from dprecipe.mechanisms.pate.votes_file import Expected, count_labels, read
 
 TEACHERS, CLASSES, PUBLIC = 5, 3, 4
 COUNTS = np.array([[5, 0, 0], [0, 4, 1], [1, 2, 2], [0, 0, 5]])
@@ -24,7 +24,7 @@ def stored(tmp_path: Path, array: Any, name: str = "votes") -> Path:
 
 
 def votes(root: Path, **fields: Any) -> Any:
-    return read(VotesFile(path="votes.npz", **fields), root, PUBLIC, TEACHERS, CLASSES)
+    return read(VotesFile(path="votes.npz", **fields), root, Expected(PUBLIC, TEACHERS, CLASSES))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.uint64])
@@ -42,10 +42,10 @@ def test_rows_and_arrays_are_selected(tmp_path: Path) -> None:
 
 def test_as_many_teachers_as_classes_means_counts(tmp_path: Path) -> None:
     root = stored(tmp_path, np.array([[1, 1, 1], [0, 3, 0], [2, 1, 0], [0, 1, 2]]))
-    actual = read(VotesFile(path="votes.npz"), root, PUBLIC, 3, 3)
+    actual = read(VotesFile(path="votes.npz"), root, Expected(PUBLIC, 3, 3))
     assert actual[0].tolist() == [1, 1, 1]
     with pytest.raises(DataFault, match="a row does not have the votes of 3 teachers"):
-        read(VotesFile(path="votes.npz"), stored(tmp_path, np.array([[0, 0, 0]] * 4)), PUBLIC, 3, 3)
+        read(VotesFile(path="votes.npz"), stored(tmp_path, np.array([[0, 0, 0]] * 4)), Expected(PUBLIC, 3, 3))
 
 
 def changed(row: int, values: list[int]) -> Any:
@@ -116,4 +116,4 @@ def test_counting_in_blocks_is_counting() -> None:
 
 def test_counts_in_bytes_of_many_teachers(tmp_path: Path) -> None:
     root = stored(tmp_path, np.array([[200, 100, 0]] * 4, np.uint8))
-    assert read(VotesFile(path="votes.npz"), root, PUBLIC, 300, 3).tolist() == [[200, 100, 0]] * 4
+    assert read(VotesFile(path="votes.npz"), root, Expected(PUBLIC, 300, 3)).tolist() == [[200, 100, 0]] * 4

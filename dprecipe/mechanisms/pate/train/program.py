@@ -15,6 +15,7 @@ from typing import Any, cast, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
@@ -34,6 +35,7 @@ from dprecipe.mechanisms.pate.train.partition import ChosenQueries, choose_queri
 from dprecipe.mechanisms.pate.train.shards import ShardTerms, VoteStore
 from dprecipe.mechanisms.pate.train.student import check_student
 from dprecipe.mechanisms.pate.train.teachers import train_teachers
+from dprecipe.mechanisms.pate.votes_file import Expected
 from dprecipe.training.checks.stages import stage_noise
 from dprecipe.training.program.program import apply_all, device_of
 from dprecipe.training.program.records import RecordSource
@@ -120,12 +122,6 @@ class Voted:
         """Returns the content that a commitment covers: the votes."""
         return (self.votes,)
 
-    def counts(
-        self, key: bytes, asked: Floats, folder: Path, device: torch.device, stop: Callable[[], bool]
-    ) -> Counts | None:
-        """Returns the votes."""
-        return self.votes
-
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -133,7 +129,8 @@ class PateProgram:
     """Inputs of a run besides its ledger: teachers, public records, queries, test records, provenance."""
 
     ensemble: Trained | Voted
-    public_records: RecordSource
+    public_records: RecordSource | None
+    """None where queries are known by the rows of their votes alone."""
     shape: tuple[int, ...]
     """Shape of a record's features after preprocessing."""
     queries: ChosenQueries
@@ -149,8 +146,6 @@ class PateProgram:
         if not constants:
             return self
         public = apply_all(self.public_records, constants)
-        if public is None:
-            raise InternalFault("a run without public records")
         ensemble, test = self.ensemble.with_constants(constants), apply_all(self.test, constants)
         return replace(self, ensemble=ensemble, public_records=public, test=test)
 
@@ -161,7 +156,15 @@ class PateProgram:
         Raises:
             DataFault: their shape is not the recipe's.
         """
+        if self.public_records is None:
+            raise InternalFault("a run without public records")
         return features_of(self.public_records, self.shape)
+
+    def counts(self, key: bytes, folder: Path, stop: Callable[[], bool]) -> Counts | None:
+        """Returns the votes on the queries; None if `stop` came first. `folder` keeps those of each teacher."""
+        if isinstance(self.ensemble, Voted):
+            return self.ensemble.votes
+        return self.ensemble.counts(key, self.asked, folder, self.device, stop)
 
     @property
     def device(self) -> torch.device:
@@ -211,14 +214,7 @@ def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
         tried += [checks.check_parts(teachers.count), checks.check_vote_sensitivity(lesson, device)]
     tried += stage_noise(plan)
     public, shape = inputs.records("public", plan, root), describe_data(plan.data).shape
-    if public is None:
-        raise DataFault("there are no public records to ask about", "name data.public, or pass public=")
-    pending = digest_pending(public)
-    if pending is None:
-        features = features_of(public, shape)
-        if inputs.model is not None:
-            check_student(plan, inputs.model, features, device)
-    chosen = choose_queries(features if pending is None else pending, plan.as_plan_of(PatePlan).queries)
+    chosen = _choose(plan, public, inputs.model, device)
     ensemble: Trained | Voted
     if lesson is None:
         ensemble = _voted(plan, teachers, root, chosen)
@@ -234,6 +230,27 @@ def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
     check_publishable(plan, provenance, student)
     program = PateProgram(ensemble, public, shape, chosen, test, inputs, provenance)
     return program if isinstance(ensemble, Voted) else _bring_machines(plan, program, ensemble, inputs)
+
+
+def _choose(plan: Plan, public: RecordSource | None, model: nn.Module | None, device: torch.device) -> ChosenQueries:
+    """Chooses the public records that are asked; without any, the queries are the first rows of the votes.
+
+    Raises:
+        DataFault: there are too few public records, or none where a recipe needs them.
+        RunFailed: the student from Python can't read them.
+    """
+    queries = plan.as_plan_of(PatePlan).queries
+    if plan.data.is_elsewhere:
+        return ChosenQueries(np.arange(queries), np.arange(queries))
+    if public is None:
+        raise DataFault("there are no public records to ask about", "name data.public, or pass public=")
+    pending = digest_pending(public)
+    if pending is not None:
+        return choose_queries(pending, queries)
+    features = features_of(public, describe_data(plan.data).shape)
+    if model is not None:
+        check_student(plan, model, features, device)
+    return choose_queries(features, queries)
 
 
 def _bring_machines(plan: Plan, program: PateProgram, ensemble: Trained, inputs: PythonInputs) -> PateProgram:
@@ -301,8 +318,8 @@ def features_of(records: RecordSource, expected: tuple[int, ...]) -> Floats:
 def _voted(plan: Plan, teachers: Teachers, root: Path, chosen: ChosenQueries) -> Voted:
     if teachers.votes is None:
         raise ValueError("the teachers are trained, no votes are read")
-    classes = plan.as_plan_of(PatePlan).classes
-    votes_RM = votes_file.read(teachers.votes, root, len(chosen.of_record), teachers.count, classes)
+    rows = None if plan.data.is_elsewhere else len(chosen.of_record)
+    votes_RM = votes_file.read(teachers.votes, root, Expected.of(plan, rows))
     return Voted(votes_RM[chosen.records])
 
 

@@ -31,11 +31,11 @@ from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.train import analysis, checks
 from dprecipe.mechanisms.pate.train.answers import UNASKED, AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot, RemainingBudget, noise_streams
-from dprecipe.mechanisms.pate.train.learn import DealtParts, collect_votes
+from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, collect_votes
 from dprecipe.mechanisms.pate.train.partition import load_key
 from dprecipe.mechanisms.pate.train.pool import count_cpus
 from dprecipe.mechanisms.pate.train.program import PateProgram, Trained, lesson_of, prepare, teachers_of
-from dprecipe.mechanisms.pate.train.student import score_student, train_plan_student
+from dprecipe.mechanisms.pate.train.student import no_labels, score_student, train_plan_student
 from dprecipe.mechanisms.pate.train.teachers import one_thread
 from dprecipe.privacy import accountants
 from dprecipe.release.stages import digest_constants
@@ -74,15 +74,13 @@ class VotingRunner(Runner[PateProgram]):
         if isinstance(program.ensemble, Trained) and program.ensemble.shards is not None:
             program.ensemble.shards.keep_key(folder.private / "partition.key")
         key = load_key(folder.private / "partition.key", None if insecure is None else insecure.seed)
-        public = private_of(program.public_records) if plan.stages else [program.public]
+        public = private_of(program.public_records) if plan.stages else _digested_public(program)
         private = {"commitment": program.ensemble.private(key), "public": public, "partition": [key]}
         stopped, records = threading.Event(), program.ensemble.records
         with open_attempt(plan, folder, start, program.provenance, private, records=records) as attempt:
             ledger, program = attempt.ledger, program.with_constants(attempt.constants)
             with stopping_on_signals(stopped.set, "part of the run"):
-                counts_QM = program.ensemble.counts(
-                    key, program.asked, folder.private / name_votes(attempt.constants), program.device, stopped.is_set
-                )
+                counts_QM = program.counts(key, folder.private / name_votes(attempt.constants), stopped.is_set)
                 if counts_QM is None:
                     raise attempt.interrupted("some of the teachers")
                 remaining_budget, streams = (
@@ -105,17 +103,17 @@ class VotingRunner(Runner[PateProgram]):
                     str(folder.private / "answers.jsonl"),
                     start.accept_lost_steps,
                 )
-                student = _Student(plan, program, stopped)
+                student = _Student(plan, program, stopped) if plan.has_model else None
                 judge = partial(_score, plan, folder, program, ballot, remaining_budget)
                 try:
                     _put(plan, ballot, student, stopped, judge)
-                    module = None if stopped.is_set() else student.learned(ballot)
+                    module = None if stopped.is_set() else _learn(student, ballot)
                 except NothingLearned as nothing:
                     if start.trial:
                         raise  # one run of several: the others go on
                     remaining_budget.charge_rest()
                     raise EndedWithoutModel(attempt.publish_nothing(nothing.message)) from None
-            if module is None or ballot.stop_reason is None:
+            if (module is None and student is not None) or ballot.stop_reason is None:
                 raise attempt.interrupted(f"{ballot.queries_put} of {plan.length.steps} queries")
             published = analysis.release_sanitised_cost(
                 plan, counts_QM, ballot, remaining_budget, streams, folder.private / "sanitised.json", ledger.before
@@ -127,11 +125,12 @@ class VotingRunner(Runner[PateProgram]):
             analysis.write_analysis(plan, counts_QM, ballot, folder.private)
             remarks.append(f"what these votes cost is in {folder.private / 'analysis.json'}: never publish it")
         inputs = program.inputs
+        fitted = inputs.model is None and plan.training.optimizer is None
         finished = Finished(
-            weights=module.state_dict(),
-            trained=trained_names(module, fitted=inputs.model is None and plan.training.optimizer is None),
+            weights={} if module is None else module.state_dict(),
+            trained=frozenset() if module is None else trained_names(module, fitted=fitted),
             model=plan.model if inputs.model is None else None,
-            score=judge(module),
+            score=None if module is None else judge(module),
             test_from_python=inputs.test is not None,
             published=published,
             steps_lost=count_queries(remaining_budget.charged) - ballot.queries_put,
@@ -218,8 +217,25 @@ class _Student:
         return score_student(module, features, self._device, self._plan.runtime.physical_batch_size)
 
 
+def _digested_public(program: PateProgram) -> list[Floats]:
+    return [] if program.public_records is None else [program.public]
+
+
+def _learn(student: _Student | None, ballot: Ballot) -> nn.Module | None:
+    """Trains the student, if there is one; returns None if a stop came first.
+
+    Raises:
+        NothingLearned: there is no label, or see `_Student.learned`.
+    """
+    if student is not None:
+        return student.learned(ballot)
+    if not ballot.answered:
+        raise no_labels()
+    return None
+
+
 def _put(
-    plan: Plan, ballot: Ballot, student: _Student, stopped: threading.Event, judge: Callable[[nn.Module], object]
+    plan: Plan, ballot: Ballot, student: _Student | None, stopped: threading.Event, judge: Callable[[nn.Module], object]
 ) -> None:
     """Puts all queries, as far as the budget goes: at once, or in rounds.
 
@@ -229,7 +245,7 @@ def _put(
     for part, aggregator in list_rounds(plan.as_plan_of(PatePlan)):
         expected = None
         waiting = ballot.stop_reason is None and bool((ballot.outcomes[part.start : part.stop] == UNASKED).any())
-        if part.start > 0 and waiting and bool((ballot.outcomes >= 0).any()):
+        if student is not None and part.start > 0 and waiting and bool((ballot.outcomes >= 0).any()):
             module = student.learned(ballot)
             if module is not None:
                 judge(module)

@@ -149,10 +149,7 @@ def train_student(
         NothingLearned: there is no label, or the training diverged to numbers that are not finite.
     """
     if not len(labels):
-        raise NothingLearned(
-            "no query was answered, so there is nothing to learn from",
-            "lower mechanism.aggregator.selection.threshold, and start again: what was spent stays spent",
-        )
+        raise no_labels()
     with drawing_from(seed, device), flushing_denormals():
         return _trained(model.to(device), features, labels, public, spec, seed, device, progress, stop)
 
@@ -204,6 +201,14 @@ def _trained(
         with torch.no_grad():
             nn.utils.vector_to_parameters(average.value, [p for p in model.parameters() if p.requires_grad])
     return model.eval()
+
+
+def no_labels() -> NothingLearned:
+    """Returns the fault of a vote without an answer."""
+    return NothingLearned(
+        "no query was answered, so there is nothing to learn from",
+        "lower mechanism.aggregator.selection.threshold, and start again: what was spent stays spent",
+    )
 
 
 def _diverged(step: int, steps: int) -> NothingLearned:
@@ -259,10 +264,7 @@ def train_plan_student(
     """
     labelled = np.flatnonzero(labels_R >= 0)
     if not len(labelled):
-        raise NothingLearned(
-            "no query was answered, so there is nothing to learn from",
-            "lower mechanism.aggregator.selection.threshold, and start again: what was spent stays spent",
-        )
+        raise no_labels()
     features, labels, seed, result = public[labelled], labels_R[labelled], plan.runtime.seed, describe_data(plan.data)
     if module is None and plan.training.optimizer is None:
         from dprecipe.mechanisms.pate.train.fitted import Fittable, fit_model
