@@ -20,6 +20,7 @@ from dprecipe.data.words import MARKS, NULLS, Header
 from dprecipe.faults import UsageFault
 from dprecipe.recipe.mismatch import BLANK
 from dprecipe.text.dump import dump_inline
+from dprecipe.text.load import FORBIDDEN
 
 MAX_LISTED = 30
 FEW = 2000
@@ -110,9 +111,26 @@ def find_names(sample: Table | Arrays, asked: Asked) -> tuple[str, str | None]:
     for name in (label, unit):
         if isinstance(sample, Table) and name in sample.left_out:
             raise UsageFault(f"column {name!r} can't be read: {sample.left_out[name]}", "name another column")
+        if name is not None and FORBIDDEN.search(name):
+            raise UsageFault(f"the name {name!r} holds a control character", "rename the column")
     if label == unit:
         raise UsageFault(f"column {label!r} can't be both the label and the unit", "name two columns")
     return label, unit
+
+
+def _check_characters(name: str, listed: Mapping[str, Any], texts: Sequence[str]) -> None:
+    """Refuses values that no recipe can list.
+
+    Raises:
+        UsageFault: a category, a mark or a class holds a control character.
+    """
+    values = [value for key in ("values", "marks", "several") for value in listed.get(key, ())]
+    wrong = next((value for value in values if isinstance(value, str) and FORBIDDEN.search(value)), None)
+    if wrong is not None:
+        raise UsageFault(
+            f"column {name!r}: row {texts.index(wrong) + 1} holds a control character: {wrong!r}",
+            "remove it from the file",
+        )
 
 
 def _draft_table(table: Table, asked: Asked) -> DraftedData:
@@ -123,7 +141,12 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
     for name, texts in table.columns.items():
         if name in (label, unit):
             continue
+        if FORBIDDEN.search(name):
+            lines.append(f"      # {dump_inline(name)}: left out, its name holds a control character")
+            continue
         made = draft_column(texts, name)
+        if asked.public:
+            _check_characters(name, made.declared, texts)
         if made.kind == "name" and made.remark != ROW_NUMBERS:
             names.append(name)
         answer = asked.answers.columns.get(name, {})
@@ -225,6 +248,7 @@ def _draft_label(name: str, texts: Sequence[str]) -> dict[str, Any]:
             f"column {name!r} holds {different} different texts in {len(texts)} rows: it is no label to learn",
             "name another column: --label COLUMN",
         )
+    _check_characters(name, declared, texts)
     return {**declared, **({"missing": "omit"} if gaps else {})}
 
 

@@ -35,7 +35,8 @@ MAX_DEPTH = 24
 MAX_NODES = 20_000
 MAX_USES = 5
 
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that no text of a document may have: control characters and unpaired surrogates."""
 _DECIMALS = re.compile("[0-9]+(?:[eE][-+]?[0-9]+)?")
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
@@ -165,7 +166,7 @@ class _Builder:
             self._report("Y107", message, f"remove &{name}{again}", place)
 
     def _scalar(self, event: ScalarEvent, place: Place) -> Scalar:
-        if _FORBIDDEN.search(event.value):
+        if FORBIDDEN.search(event.value):
             self._report(
                 "Y116",
                 "the text contains a control character or an unpaired surrogate",
@@ -299,7 +300,7 @@ def report_not_a_block(root: Node | None, file: str) -> Finding:
 def _not_text(text: str, file: str, column: int) -> Finding | None:
     if len(text) > MAX_BYTES:
         return report_too_large(file)
-    match = _FORBIDDEN.search(text)
+    match = FORBIDDEN.search(text)
     if match is None:
         return None
     lines = _LINE_BREAK.split(text[: match.start()])

@@ -286,6 +286,23 @@ def test_invisible_letters_beside_a_number_change_nothing(folder: Path) -> None:
     assert "a: {kind: numeric, min: 0, max: 4}" in (folder / "draft.yaml").read_text("utf-8")
 
 
+def test_what_no_recipe_can_list_is_named(folder: Path) -> None:
+    file, made = folder / "f.csv", ("--from", str(folder / "f.csv"), "--public", "--label", "y")
+    for content, place in (
+        ("a,y\n1,u\n2,v\n3,u\n6.2\x1a,v\n", "column 'a': row 4"),
+        ("a,y\nb\x07,u\nc,v\nb\x07,u\nc,v\n", "column 'a': row 1"),
+        ("a,y\n1,v\n7,v\n3,u\x1b\n4,v\n5,u\x1b\n9,v\n2,v\n", "column 'y': row 3"),
+    ):
+        file.write_text(content, encoding="utf-8")
+        result = init(folder, *made)
+        assert result.exit_code == 2
+        assert f"{place} holds a control character" in " ".join(result.output.split())
+    file.write_text("a\x01,b,y\n1,1,u\n2,2,v\n3,4,u\n4,3,v\n", encoding="utf-8")
+    assert init(folder, *made).exit_code == 0
+    assert "left out, its name holds a control character" in (folder / "draft.yaml").read_text("utf-8")
+    assert [finding for finding in check(folder / "draft.yaml")[0] if finding.is_error] == []
+
+
 @pytest.mark.parametrize("size", [1, 9_999, 10_000, 3_000_000, None])
 @pytest.mark.parametrize("label", [("values",), ("range",), ("count",), ()])
 @pytest.mark.parametrize("columns", [0, 3, 400])
