@@ -121,7 +121,7 @@ def check_absent(out: Path) -> None:
 def is_release(folder: Path) -> bool:
     """Returns True if a folder looks like the release of a run."""
     proofs = (os.path.lexists(folder / name) for name in sorted(CERTIFICATE_FILES))
-    return any(proofs) and os.path.lexists(folder / "model.json")
+    return any(proofs) and any(os.path.lexists(folder / name) for name in ("model.json", "metrics.json"))
 
 
 @contextmanager

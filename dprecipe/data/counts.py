@@ -113,9 +113,14 @@ class SourceCounts:
                 )
             if column.kind != "category" and column.missing == self.records:
                 problems.add(place, "every field is missing", "remove the column, or mend the file")
-            elif column.below + column.above and self.records in (
-                column.lowest + column.missing,
-                column.highest + column.missing,
+            elif (
+                column.below + column.above
+                and self.records
+                in (
+                    column.lowest + column.missing,
+                    column.highest + column.missing,
+                )
+                and self.records - column.missing >= MIN_RECORDS
             ):
                 problems.add(
                     place,

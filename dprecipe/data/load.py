@@ -13,10 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dprecipe.data.copies import Copy, open_copy
 from dprecipe.data.counts import SourceCounts
 from dprecipe.data.facts import DataFacts, Role, describe_data, sequences_step, tokenize_step, tokenizer_file
 from dprecipe.data.files import data_root, locate_file
+from dprecipe.data.omitted import is_omitted
 from dprecipe.data.paid.schema import DpCategories, DpVocabulary
 from dprecipe.data.raw import Raw, Reading, empty_side_fault, size_fault
 from dprecipe.data.records import Records
@@ -151,9 +154,20 @@ def _read(
     reading.problems.check()
     if reading.split is not None and len(records) == 0:
         raise empty_side_fault(data, role)
+    if role == "test" and _lacks_labels(data, raw):
+        raise reading.problems.stop(
+            DataFault("data.test has no record with a label", "name records that have one, or remove data.test")
+        )
     if copy is not None and kept is None:
         copy.publish(raw, reading.counts)
     return records, reading.counts
+
+
+def _lacks_labels(data: Data, raw: Raw) -> bool:
+    """Returns True if no public test record has a label. Nothing may stop because private ones have none."""
+    public = data.test is not None and data.test.access == "public"
+    omits = data.held_out is not None and data.held_out.omits_records
+    return public and omits and len(raw.labels) > 0 and bool(is_omitted(np.asarray(raw.labels)).all())
 
 
 def _storage(source: AnySource, data: Data, role: Role) -> Storage:

@@ -19,7 +19,7 @@ from dprecipe.data.new_records import (
     guess_delimiter,
     list_shard_columns,
     open_shards,
-    read_first_line,
+    read_header,
 )
 from dprecipe.data.problems import NotedPlaces
 from dprecipe.data.raw import record_number
@@ -80,7 +80,7 @@ class NewArrays:
         form = find_format(file)
         if self.table is not None:
             delimiter = self.names.delimiter or guess_delimiter(self.table, (self.path_column,))
-            return normalise_texts(read_first_line(self.table).split(delimiter))
+            return read_header(self.table, delimiter)
         if form == "folder" and not _is_data_set(file):
             return FOLDER_COLUMNS
         if form in ("folder", "parquet"):

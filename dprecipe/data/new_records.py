@@ -133,14 +133,12 @@ class NewTables:
         form = find_format(file)
         if form in ("parquet", "folder"):
             return list_shard_columns(file)
-        line = read_first_line(file)
         if form != "json_lines":
-            delimiter = self.delimiter or guess_delimiter(file, tuple(self.columns))
-            return normalise_texts(next(csv.reader([line], delimiter=delimiter), []))
+            return read_header(file, self.delimiter or guess_delimiter(file, tuple(self.columns)))
         from dprecipe.data.sources.read_json_lines import parse_object
 
         try:
-            return list(parse_object(line.encode()))
+            return list(parse_object(read_first_line(file).encode()))
         except ValueError:
             return []  # reading it says what is wrong
 
@@ -195,6 +193,8 @@ def find_format(file: DataFile) -> Format:
     """
     if file.path.is_dir():
         return "folder"
+    if file.path.exists() and not file.path.is_file():
+        raise file.fault("is neither a file nor a folder: a pipe can be read only once", "save it as a file")
     try:
         with file.open() as stream:
             start = stream.read(64)
@@ -269,9 +269,28 @@ def read_first_line(file: DataFile) -> str:
     return line.decode("utf-8-sig", "replace").rstrip("\r\n")
 
 
+def read_header(file: DataFile, delimiter: str) -> list[str]:
+    """Returns the names of a CSV file's columns; none if it is empty.
+
+    Raises:
+        DataFault: it can't be read, or is no CSV file.
+    """
+    from dprecipe.data.sources.read_csv import CsvLines, split_rows
+
+    try:
+        with file.open() as stream:
+            row = next(split_rows(CsvLines(stream, file, Problems(private=True)), delimiter), None)
+    except READ_ERRORS as error:
+        raise file.unreadable(error) from error
+    return [] if row is None else normalise_texts(row[1])
+
+
 def guess_delimiter(file: DataFile, names: tuple[str, ...]) -> str:
     """Returns the delimiter of the header line: a comma, unless only another one shows a column of these names."""
-    fields = next(csv.reader([read_first_line(file)]), [])
+    try:
+        fields = next(csv.reader([read_first_line(file)]), [])
+    except csv.Error:
+        return ","  # reading the file says what is wrong
     if any(map(Header(fields).places, names)):
         return ","
     return find_delimiter(fields, names, ",") or ","

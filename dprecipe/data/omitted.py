@@ -1,4 +1,4 @@
-"""Records without a label, where a recipe says `label: {missing: omit}`: they take part with weight zero.
+"""Records without a label, where a recipe says `label: {missing: omit}`: their gradients are zero.
 
 *Guarantee*: records without a label change no claim. The loss of a record is a function of it alone, and
 the constant 0 where its label is missing; its gradient is then the zero vector, which is as short as clipping demands.

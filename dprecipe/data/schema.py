@@ -316,7 +316,7 @@ class Data(Block):
 
     @property
     def omits_records(self) -> bool:
-        """True if training records whose label is missing take part with weight zero."""
+        """True if training records whose label is missing take part with a gradient of zero."""
         return self.train.omits_records
 
     @property

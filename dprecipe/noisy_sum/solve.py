@@ -216,7 +216,7 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
 def _assume_omitted(facts: Facts) -> tuple[Assumption, ...]:
     if not facts.data.omits_records:
         return ()
-    what = "a record whose label is missing adds zero to every sum, and counts in the number of units"
+    what = "the gradient of a record whose label is missing is zero; in all else the record takes part as others do"
     return (Assumption("omitted_records", what, "code"),)
 
 

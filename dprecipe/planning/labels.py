@@ -63,7 +63,7 @@ def check_label(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _check_omitted(recipe: Recipe) -> Iterator[Finding]:
-    """Refuses labels that may be missing where a record can't take part with weight zero."""
+    """Refuses labels that may be missing where a record can't take part with a gradient of zero."""
     kind = recipe.mechanism.kind
     if recipe.data.omits_records and not mechanism_of(kind).can_omit_records:
         able = join_with_or(list_kinds(lambda mechanism: mechanism.can_omit_records))

@@ -141,8 +141,9 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
     for name, texts in table.columns.items():
         if name in (label, unit):
             continue
-        if FORBIDDEN.search(name):
-            lines.append(f"      # {dump_inline(name)}: left out, its name holds a control character")
+        if not name or FORBIDDEN.search(name):
+            why = "its name holds a control character" if name else "it has no name"
+            lines.append(f"      # {dump_inline(name)}: left out, {why}")
             continue
         made = draft_column(texts, name)
         if asked.public:

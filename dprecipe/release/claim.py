@@ -54,9 +54,8 @@ BOUNDS = {
     "dp_accounting": "an independent library, which has no bound for these events",
 }
 
+DECLARED = "that the records are what the recipe declares: a run on other records is refused before anything is spent"
 NOT_PROTECTED = (
-    "facts about a population: what a model learns about many people also says something about each of them",
-    "that the records are what the recipe declares: a run on other records is refused before anything is spent",
     "how long the run took, how much memory it used, and every other side channel",
     "anything else computed from the same records: the costs of several releases add up",
 )
@@ -269,7 +268,7 @@ def list_unprotected(plan: Plan) -> tuple[str, ...]:
         "the classes of the labels"
         if size is None
         else f"{bound}the number of {noun}, {size}, and the shape of the data: columns, ranges, categories, classes",
-        "the recipe: the model's architecture and every hyper-parameter",
+        "the recipe: the model's architecture and every hyper-parameter" if plan.has_model else "the recipe",
         "metrics on private records, checkpoints and the ledger: they stay in private/",
     ]
     first += mechanism_of(plan.mechanism).certificate.list_unprotected(plan)
@@ -277,4 +276,7 @@ def list_unprotected(plan: Plan) -> tuple[str, ...]:
         first.append(charged_account.SENTENCE)
     if plan.data.unit == "record":
         first.append("people with several records: each record is protected, but not all records of one person at once")
-    return (*first, *records.not_protected(plan), *split.not_protected(plan), *NOT_PROTECTED)
+    learned = "what a model learns about many people also says" if plan.has_model else "labels of many people also say"
+    population = f"facts about a population: {learned} something about each of them"
+    declared = () if plan.data.is_elsewhere else (DECLARED,)
+    return (*first, *records.not_protected(plan), *split.not_protected(plan), population, *declared, *NOT_PROTECTED)

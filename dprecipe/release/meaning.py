@@ -211,10 +211,10 @@ def list_group(claim: Claim) -> list[tuple[str, str]]:
     return rows
 
 
-def describe_deletion(claim: Claim) -> str:
-    """Describes what a later deletion of somebody's data changes: nothing of the claim."""
+def describe_deletion(claim: Claim, released: str) -> str:
+    """Describes what a later deletion of somebody's data changes: nothing of the claim. `released`: what there is."""
     return (
-        "The model stays as it is, and so does its guarantee: from the start it bounds what the model reveals about "
+        f"{released} stays as it is, and so does its guarantee: from the start it bounds what is revealed about "
         f"any one {claim.unit.name}, also about one that is deleted later. It does not cover the records themselves "
         "and the run's folder private/: delete what is there as well. Whether the law asks for more, no certificate "
         "says."

@@ -57,7 +57,8 @@ def list_answers(predicate: Predicate) -> list[tuple[str, str]]:
             ("families and other small groups", meaning.describe_group(claim)),
         ]
     if not leads_with_claim(predicate):
-        rows.append(("if somebody asks for deletion", meaning.describe_deletion(claim)))
+        released = "The model" if predicate.tensors else "What was released"
+        rows.append(("if somebody asks for deletion", meaning.describe_deletion(claim, released)))
     source = (predicate.statement or ReleaseStatement()).data_source
     whose = "the recipe does not say (it has no release.statement.data_source)"
     rows.append(("whose data they are", whose if source is None else f"{quote_words(source)} (declared)"))

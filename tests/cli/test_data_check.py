@@ -180,3 +180,23 @@ def test_names_and_kinds_are_checked_while_values_are_open(tmp_path: Path, monke
     path.write_text(path.read_text().replace("norm: 1.0", "nrm: 1.0"))
     wrong = runner.invoke(app, ["data", "check", str(path), "--data-root", str(tmp_path)])
     assert (wrong.exit_code, wrong.stdout) == (1, "")
+
+
+@pytest.mark.parametrize(("access", "stops"), [("public", True), ("private_internal", False)])
+def test_public_test_records_without_a_label_score_nothing(
+    access: str, stops: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing stops where private ones have none: a single label would decide it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPRECIPE_DATA", raising=False)
+    Path("hosp.csv").write_text("\n".join([HEADER, *make_rows()]) + "\n", "utf-8")
+    unlabelled = [row.rpartition(";")[0] + ";" for row in make_rows()[:5]]
+    Path("later.csv").write_text("\n".join([HEADER, *unlabelled]) + "\n", "utf-8")
+    test = f"test: {{path: later.csv, access: {access}}}"
+    text = RECIPE.replace("test: {split: {share: 0.25}}", test).replace(
+        "died]}\n  test", "died], missing: omit}\n  test"
+    )
+    Path("recipe.yaml").write_text(text, "utf-8")
+    result = CliRunner().invoke(app, ["data", "check", "recipe.yaml"])
+    assert result.exit_code == int(stops), result.output
+    assert ("data.test has no record with a label" in result.output) == stops

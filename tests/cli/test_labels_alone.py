@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from dprecipe.cli.files import is_release
 from dprecipe.cli.main import app
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -64,6 +65,10 @@ def test_from_init_to_verify(form: str) -> None:
     predicate = json.loads(Path("out/release/certificate.json").read_text("utf-8"))["predicate"]
     assert predicate["claim"]["released"] == ["labels of the answered queries"]
     assert (predicate["tensors"], predicate["sampling"]["size"]) == ([], None)
+    unprotected = predicate["claim"]["not_protected"]
+    assert not [text for text in unprotected if "model" in text or "refused" in text]
+    assert "The model stays" not in Path("out/release/report.html").read_text("utf-8")
+    assert is_release(Path("out/release"))
     card = Path("out/release/card.md").read_text("utf-8")
     assert "No model was trained" in card
     assert "student" not in card

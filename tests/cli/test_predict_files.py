@@ -389,6 +389,8 @@ MISFITS = {
     "a column of lists": (TABLE, "new.parquet", as_parquet({"age": [[1]], "sex": ["m"]}), "column 'age' holds list"),
     "no such column": (TABLE, "new.parquet", as_parquet({"age": [1]}), "has no column 'sex'"),
     "Parquet cut off": (TABLE, "new.parquet", as_parquet({"age": [1], "sex": ["m"]})[:-9], "can't be read"),
+    "carriage returns alone": (TABLE, "new.csv", b"age,sex\r1,m\r2,f\r", "lines end in a carriage return alone"),
+    "a field without end": (TABLE, "new.csv", b'age,sex,"' + b"x" * 200_000 + b"\n1,m,2\n", "well-formed CSV"),
     "gzip cut off": (TABLE, "new.csv.gz", as_gzip(b"age,sex\n" + b"1,m\n" * 99)[:-12], "can't be read"),
     "a workbook": (TABLE, "new.xlsx", as_npz(x=np.zeros(1)), "is an Excel workbook (.xlsx) or another zip archive"),
     "no column of images": (IMAGES, "new.parquet", as_parquet({"image": [1]}), "expected images"),

@@ -50,7 +50,7 @@ def test_missing_clamped_and_other_are_counted_by_column(tally: Callable[..., An
     [
         ([f"{age},icu,5" for age in range(60, 80)], "column 'age': every number is at one end"),
         ([f"{age},icu,5" for age in range(20)], "column 'age': every number is at one end"),
-        (["NA,icu,5", *["70,icu,5"] * 19], "column 'age': every number is at one end"),
+        (["NA,icu,5", *["70,icu,5"] * 20], "column 'age': every number is at one end"),
         (["NA,icu,5"] * 20, "column 'age': every field is missing"),
         (["40,Icu,5"] * 20, "column 'ward': no field has one of the declared"),
         (["40,,5"] * 20, "column 'ward': no field has one of the declared"),

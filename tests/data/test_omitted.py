@@ -78,6 +78,20 @@ def test_labels_that_are_all_missing_are_refused() -> None:
         problems.check()
 
 
+def test_one_label_beyond_the_range_stops_nothing() -> None:
+    """Where nearly all labels are missing, one record would decide if the run begins."""
+    for present in ([], ["500"], ["50"]):
+        counts, problems = SourceCounts(records=400), Problems(private=True)
+        encode([*present, *[""] * (400 - len(present))], counts, range=(0.0, 100.0), missing="omit")
+        counts.check("data.train", problems)
+        assert problems.found == (not present)
+    counts, problems = SourceCounts(records=400), Problems(private=True)
+    encode([*["500"] * 20, *[""] * 380], counts, range=(0.0, 100.0), missing="omit")
+    counts.check("data.train", problems)
+    with pytest.raises(DataFault, match="every number is at one end"):
+        problems.check()
+
+
 def test_masks() -> None:
     assert is_omitted(np.array([0, -1, 3])).tolist() == [False, True, False]
     assert is_omitted(np.array([0.0, NAN], np.float32)).tolist() == [False, True]

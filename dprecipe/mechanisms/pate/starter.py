@@ -184,9 +184,9 @@ def draft_votes(file: Path, path: str, blank: str) -> str:
     Raises:
         DataFault: the file can't be read, or has no array `votes`.
     """
-    from dprecipe.mechanisms.pate.votes_file import read_columns
+    from dprecipe.mechanisms.pate.votes_file import is_numbered, read_columns
 
     columns = read_columns(VotesFile(path=path), file)
-    unnamed = all(name.isdecimal() for name in columns)
+    unnamed = is_numbered(columns)
     classes = f"classes: {len(columns)}" if unnamed else f"values: {dump_inline(columns)}"
     return _LABELS.format(classes=classes, blank=blank, votes=dump_inline({"path": path}))

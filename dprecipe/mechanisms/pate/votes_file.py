@@ -18,6 +18,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.data.archive import is_integer, open_archive
 from dprecipe.data.facts import describe_data
 from dprecipe.data.files import DataFile, locate_file
+from dprecipe.data.values import parse_number
 from dprecipe.faults import DataFault
 from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.mechanisms.pate.plan import PatePlan
@@ -25,6 +26,7 @@ from dprecipe.mechanisms.pate.schema import VotesFile
 from dprecipe.mechanisms.pate.votes_table import Meaning, VotesTable, read_csv, read_names, read_parquet
 
 SAVE = "save it with numpy.savez_compressed(path, votes=…), integers: counts (records, classes), or labels"
+FIRST_ROW = "its first line seems to hold votes, where the names of its columns are expected"
 BLOCK = 1 << 22
 """The most labels that are counted at once."""
 
@@ -67,7 +69,7 @@ def read(spec: VotesFile, root: Path, expected: Expected) -> Counts:
 
 
 def _read_array(spec: VotesFile, file: Path, expected: Expected) -> Counts:
-    place = f"{file}: array {spec.array!r}"
+    place = f"{file.name}: array {spec.array!r}"
     with open_archive(file, SAVE) as archive:
         count, columns = archive.dims(spec.array, (None,), "integers", is_integer)
         if columns not in (expected.classes, expected.teachers):
@@ -108,7 +110,10 @@ def read_columns(spec: VotesFile, file: Path) -> list[str]:
     if spec.format == "npz":
         with open_archive(file, SAVE) as archive:
             return list(map(str, range(archive.dims(spec.array, (None,), "integers", is_integer)[1])))
-    return read_names(DataFile.of(file), spec.format)
+    names = read_names(DataFile.of(file), spec.format)
+    if holds_votes(names):
+        raise DataFault(f"{file.name}: {FIRST_ROW}", "begin the file with a header line")
+    return names
 
 
 def _choose_meaning(expected: Expected, file: DataFile, header: Sequence[str]) -> Meaning:
@@ -116,29 +121,43 @@ def _choose_meaning(expected: Expected, file: DataFile, header: Sequence[str]) -
 
     Columns of counts that are named as the classes are taken by their names; unnamed classes in the order of the file.
     """
-    columns, numbers = len(header), [str(number) for number in range(len(header))]
+    columns, names = len(header), list(expected.names or ())
     if columns not in (expected.classes, expected.teachers):
         raise _wrong_columns(
             file.name, columns, expected, "remove columns that hold no votes (a number or name of the row), or mend"
         )
-    if all(name.isdecimal() for name in header) and sorted(header) != sorted(numbers):
-        raise file.fault(
-            "its first line holds numbers, where the names of its columns are expected",
-            "begin the file with a header line: "
-            + ("the names of the classes" if columns == expected.classes else "a name for each teacher"),
-        )
-    if columns != expected.classes:
-        named = {} if expected.names is None else {name: number for number, name in enumerate(expected.names)}
-        return Meaning(range(columns), expected.classes - 1, "label of a class", named)
-    names = list(expected.names or numbers)
-    if sorted(header) == sorted(names):
+    counts = columns == expected.classes
+    if counts and names and sorted(header) == sorted(names):
         return Meaning([header.index(name) for name in names], expected.teachers, "count of teachers", {})
-    if expected.names is not None:
-        raise file.fault(
-            f"its columns are {', '.join(map(repr, header[:20]))}, and the classes {', '.join(map(repr, names[:20]))}",
-            "name the columns as data.train declares the classes",
+    if holds_votes(header, names):
+        wanted = "the names of the classes" if counts else "a name for each teacher"
+        raise file.fault(FIRST_ROW, f"begin the file with a header line: {wanted}")
+    if not counts:
+        known = {name: number for number, name in enumerate(names)}
+        return Meaning(range(columns), expected.classes - 1, "label of a class", known)
+    if is_numbered(header):
+        return Meaning(sorted(range(columns), key=lambda n: int(header[n])), expected.teachers, "count of teachers", {})
+    if names:
+        raise DataFault(
+            f"{file.name}: its columns are not named as the classes",
+            f"name the columns as data.train declares the classes: {', '.join(map(repr, names[:20]))}",
+            file.at(f"its columns are {', '.join(map(repr, header[:20]))}"),
         )
     return Meaning(range(columns), expected.teachers, "count of teachers", {})
+
+
+def is_numbered(header: Sequence[str]) -> bool:
+    """Returns True if the names are the numbers from 0 or 1 on, in any order."""
+    return any(sorted(header) == sorted(map(str, range(first, first + len(header)))) for first in (0, 1))
+
+
+def holds_votes(header: Sequence[str], classes: Sequence[str] = ()) -> bool:
+    """Returns True if a header line may be a row of votes: a name is a number or stands twice, or all are classes. It
+    is none if it numbers the columns."""
+    if is_numbered(header):
+        return False
+    numeric = any(parse_number(name) is not None for name in header)
+    return numeric or len(set(header)) < len(header) or set(header) <= set(classes)
 
 
 def _wrong_columns(place: str, columns: int, expected: Expected, remedy: str) -> DataFault:

@@ -41,7 +41,7 @@ class Meaning:
         """Returns the number that a cell stands for; `MISSING` for what is no such number or name."""
         named = self.names.get(normalise_text(value)) if isinstance(value, str) else None
         number = parse_integer(value) if named is None else named
-        return MISSING if number is None or number > self.most else number
+        return number if number is not None and 0 <= number <= self.most else MISSING
 
 
 @final

@@ -14,7 +14,7 @@ import pytest
 from dprecipe.data.sources import read_csv
 from dprecipe.faults import DataFault
 from dprecipe.mechanisms.pate.schema import VotesFile
-from dprecipe.mechanisms.pate.votes_file import Expected, read
+from dprecipe.mechanisms.pate.votes_file import Expected, read, read_columns
 
 COUNTS = [[5, 0, 0], [0, 4, 1], [1, 2, 2], [0, 0, 5]]
 LABELS = [[0, 0, 0, 0, 0], [1, 1, 2, 1, 1], [0, 1, 2, 1, 2], [2, 2, 2, 2, 2]]
@@ -55,8 +55,31 @@ def test_columns_that_are_named_as_the_classes_may_stand_in_any_order(form: str,
     turned = [row[::-1] for row in COUNTS]
     assert votes(write(tmp_path, form, NAMES[::-1], turned), form, NAMES) == COUNTS
     assert votes(write(tmp_path, form, ["2", "1", "0"], turned), form) == COUNTS
-    with pytest.raises(DataFault, match="its columns are 'a', 'b', 'c', and the classes 'cat'"):
+    from_one = [[row[2], row[0], row[1]] for row in COUNTS]
+    assert votes(write(tmp_path, form, ["3", "1", "2"], from_one), form) == COUNTS
+    with pytest.raises(DataFault, match="its columns are not named as the classes") as caught:
         votes(write(tmp_path, form, "abc", COUNTS), form, NAMES)
+    assert caught.value.private == "its columns are 'a', 'b', 'c'"
+    assert "'cat', 'dog', 'bird'" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        (["4.0", "1", "0"], COUNTS),
+        (["4", "1", "x"], COUNTS),
+        (["0", "0", "1", "1", "2"], LABELS),
+        (["1.0", "0", "0", "1", "1"], LABELS),
+        (["cat", "dog", "dog", "cat", "bird"], [[NAMES[label] for label in row] for row in LABELS]),
+    ],
+)
+def test_a_first_row_of_votes_is_no_header_and_is_not_told(header: list[str], rows: Rows, tmp_path: Path) -> None:
+    for names in (None, NAMES):
+        with pytest.raises(DataFault, match="first line seems to hold votes") as caught:
+            votes(write(tmp_path, "csv", header, rows), "csv", names)
+        assert "4" not in caught.value.message + caught.value.remedy
+    with pytest.raises(DataFault, match="first line seems to hold votes"):
+        read_columns(VotesFile(path="votes.csv"), tmp_path / "votes.csv")
 
 
 @FORMS
@@ -93,7 +116,8 @@ def test_rows_are_selected(form: str, tmp_path: Path) -> None:
         ("abc", [["five", "0", "0"]] * 4, "no count of teachers; .*line 2, column 'a'|'a' holds string, expected"),
         (TEACHERS, [*LABELS[:3], [3, 0, 0, 0, 0]], "no label of a class; .*(line 5|row 3), column 't0' holds"),
         (["id", *"abc"], [[0, *row] for row in COUNTS], r"has 4 columns, expected 3 \(counts of each class\) or 5"),
-        (["5", "0", "0"], COUNTS, "first line holds numbers"),
+        (TEACHERS, [*LABELS[:3], [0, 0, -5, 0, 0]], "no label of a class; .*(line 5|row 3), column 't2' holds"),
+        (["5", "0", "0"], COUNTS, "first line seems to hold votes|column '0' stands twice|first line"),
         ("abc", [], "does not have a row for each"),
     ],
 )
