@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from dprecipe.contract.starter import Task
-from dprecipe.data.sample import LEFT_OUT, ROW_NUMBERS, Drafted, draft_column, draft_label
+from dprecipe.data.sample import LEFT_OUT, ROW_NUMBERS, Drafted, draft_column, draft_label, is_missing
 from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, Table
 from dprecipe.data.words import MARKS, NULLS, Header
 from dprecipe.faults import UsageFault
@@ -26,6 +26,8 @@ MAX_LISTED = 30
 FEW = 2000
 """Fewer records than this learn from fewer features."""
 HELD_OUT = 0.2
+FEWEST_NAMES = 20
+"""Names by which records are held out: of fewer, one side may have none."""
 SHARE_OF_UNITS = 0.95
 """Share of the units whose records are all used."""
 PUBLIC = (
@@ -196,7 +198,9 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
             *lines,
             f"    label: {dump_inline({'column': label, **declared})}"
             + (LABEL_KINDS if declared == {"values": BLANK} else ""),
-            _write_test("unit" if unit is not None else next(iter(names), None)),
+            _write_test(
+                "unit" if unit is not None else next((name for name in names if _can_split(table, name)), None)
+            ),
             f"  size: {size}{SIZE.format(what=what)}",
             _write_unit(unit, units, asked),
             *_write_steps(kinds, counted),
@@ -208,6 +212,12 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
         Task(_list_known(declared), len(kinds), counted),
         _list_remarks(table, names if unit is None else (), asked),
     )
+
+
+def _can_split(table: Table, name: str) -> bool:
+    """Returns True if records can be held out by the names in a column: each row has one, and there are many."""
+    texts = table.columns[name]
+    return len(set(texts)) >= FEWEST_NAMES and not any(map(is_missing, texts))
 
 
 def _write_test(by: str | None) -> str:

@@ -286,6 +286,16 @@ def test_invisible_letters_beside_a_number_change_nothing(folder: Path) -> None:
     assert "a: {kind: numeric, min: 0, max: 4}" in (folder / "draft.yaml").read_text("utf-8")
 
 
+@pytest.mark.parametrize(("rows", "gap", "splits"), [(30, False, True), (30, True, False), (12, False, False)])
+def test_records_are_held_out_by_names_that_each_row_has(rows: int, gap: bool, splits: bool, folder: Path) -> None:
+    names = [f"n{number}" for number in range(rows - gap)] + [""] * gap
+    lines = [f"{name},{number * 7 % 5},{'uv'[number % 2]}" for number, name in enumerate(names)]
+    (folder / "f.csv").write_text("\n".join(["visit_id,a,y", *lines]) + "\n", encoding="utf-8")
+    assert init(folder, "--from", str(folder / "f.csv"), "--public", "--label", "y").exit_code == 0
+    assert ("by: visit_id" in (folder / "draft.yaml").read_text("utf-8")) == splits
+    assert CliRunner().invoke(app, ["data", "check", str(folder / "draft.yaml")]).exit_code == 0
+
+
 def test_what_no_recipe_can_list_is_named(folder: Path) -> None:
     file, made = folder / "f.csv", ("--from", str(folder / "f.csv"), "--public", "--label", "y")
     for content, place in (
