@@ -151,8 +151,8 @@ def verify(
 
 @ignoring_warnings()
 def settle(run: str | Path) -> Completed:
-    """Settles a run in the account of its data, where that could not be reached at its end, and writes the release that
-    was held back: see `dprecipe.training.publish.held.complete_run`.
+    """Settles a run whose account could not be reached at its end, and writes the release that was held back: see
+    `dprecipe.training.publish.held.complete_run`.
 
     Raises:
         AccountUnavailable: the account still can't be reached; nothing has changed.

@@ -49,8 +49,8 @@ def prior(
 
 
 def make_prior(recipe: Path, out: Path | None, overrides: Sequence[str] = (), force: bool = False) -> None:
-    """Learns the weights that `model.init` of a recipe names from its `model.prior`, and writes them to `out`, or
-    there.
+    """Learns initial weights from a recipe's `model.prior`; writes them to `out`, by default to the file that
+    `model.init` names.
 
     Raises:
         RecipeError: what is wrong with the recipe's text.

@@ -53,8 +53,8 @@ Step = Callable[[int], None]
 
 
 def rehearse_step(plan: Plan, build: Build, program: StepwiseProgram) -> None:
-    """Takes a step on few synthetic records through all that a run's step does, compiled where the recipe insists on
-    it. Anything that would refuse every step refuses this one.
+    """Takes a step on a few synthetic records as the run will take its own, compiled where the recipe says
+    `compile: true`. Anything that would refuse every step refuses this one.
 
     Guarantees: nothing is computed on a record, nothing is charged, and the model is left as it was.
 
@@ -141,9 +141,8 @@ def run_synthetic_step(
 ) -> None:
     """Makes the sum, the noise and the update of a step on synthetic records, and discards them.
 
-    `max_records`: at once, at most. `units`: of the batch, at most; left out, as many as one part holds. `final`: with
-    this number of records at once the run will begin, so that a program that the recipe insists on is compiled and kept
-    for it.
+    `max_records`: the most records that are computed at once. `units`: the most units of the batch; by default as many
+    as one part holds. `final`: the run will begin with this `max_records`, so a compiled program is kept for it.
     """
     compiled = final and plan.runtime.compile is True
     runtime = plan.runtime.model_copy(update={"physical_batch": max_records, "compile": compiled})
@@ -178,8 +177,7 @@ FIRST = 8
 
 
 def measure_physical_batch(plan: Plan, build: Build, program: StepwiseProgram) -> int:
-    """Returns the number of records that this process can hold in memory at once, as measured; at most as many as a
-    batch has.
+    """Measures how many records this process can hold in memory at once; returns at most a batch.
 
     Guarantees: nothing is computed on a record, nothing is charged, and the model is left as it was.
 

@@ -69,7 +69,7 @@ def load_or_draw(
     stages: Sequence[str] = (),
     accept: Callable[[Point], bool] = lambda point: True,
 ) -> DrawnRuns:
-    """Loads or draws the runs, by this attempt or an earlier one; on disk before use. `accept` as in `draw`.
+    """Loads the runs that an earlier attempt drew, or draws and keeps them. `accept` as in `draw`.
 
     `stages`: digests of what the paid steps of preprocessing released: all runs start from the same.
 
