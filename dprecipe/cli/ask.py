@@ -16,6 +16,7 @@ from dprecipe.data.encoders import NO_WORDS, YES_WORDS
 from dprecipe.data.sample import LEFT_OUT, draft_column
 from dprecipe.data.sample_files import Arrays, Table
 from dprecipe.recipe.draft import Declarations
+from dprecipe.recipe.mismatch import describe_readings
 from dprecipe.screen import write_note
 
 Ask = Callable[[str], str | None]
@@ -147,9 +148,8 @@ def _read_number(text: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise ValueError("write a number, such as 0 or 37.5")
-    if value.is_integer() and re.fullmatch(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}", text.strip()):
-        whole, grouped = text.split(".")[0].strip(), text.replace(".", "").strip()
-        raise ValueError(f"write {whole} or {grouped}, whichever is meant: the point may stand between thousands")
+    if readings := describe_readings(text.strip()):
+        raise ValueError(f"write {readings}")
     return int(value) if value.is_integer() else value
 
 

@@ -113,15 +113,8 @@ class SourceCounts:
                 )
             if column.kind != "category" and column.missing == self.records:
                 problems.add(place, "every field is missing", "remove the column, or mend the file")
-            elif (
-                column.below + column.above
-                and self.records
-                in (
-                    column.lowest + column.missing,
-                    column.highest + column.missing,
-                )
-                and self.records - column.missing >= MIN_RECORDS
-            ):
+            present = self.records - column.missing
+            if column.below + column.above and present >= MIN_RECORDS and present in (column.lowest, column.highest):
                 problems.add(
                     place,
                     "every number is at one end of the declared range or beyond it: all of them would become equal",

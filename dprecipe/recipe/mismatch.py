@@ -144,17 +144,26 @@ _GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}\.[0-9]{3}")
 """Digits that are a number with a fraction to YAML, and thousands to many people."""
 
 
+def describe_readings(text: str) -> str:
+    """Returns both readings of a whole number such as 10.000, whose point may stand between thousands; "" of others."""
+    if not _GROUPED.fullmatch(text) or not float(text).is_integer():
+        return ""
+    whole, grouped = text.partition(".")[0], text.replace(".", "")
+    return f"{whole} or {grouped}, whichever is meant: the point may stand between thousands"
+
+
 def _write_whole(text: str, value: float) -> str:
-    """Returns the whole number that was meant, with every digit that was written: a float holds 16 of them. A point
-    before three digits may also stand between thousands. Empty if there is none."""
-    grouped = text.replace(".", "") if _GROUPED.fullmatch(text) else ""
+    """Returns the whole number that was meant, with every digit that was written: a float holds 16 of them. Empty if
+    there is none."""
+    if readings := describe_readings(text):
+        return readings
     if not value.is_integer():
-        return f"{grouped} if the point stands between thousands, and else a whole number" if grouped else ""
+        thousands = f"{text.replace('.', '')} if the point stands between thousands, and else a whole number"
+        return thousands if _GROUPED.fullmatch(text) else ""
     try:
-        whole = str(int(Decimal(text)))
+        return str(int(Decimal(text)))
     except (InvalidOperation, ValueError):
-        whole = str(int(value))
-    return f"{whole} or {grouped}, whichever is meant: the point may stand between thousands" if grouped else whole
+        return str(int(value))
 
 
 def _write_block(at: Spot, form: Expect, node: Scalar) -> str | None:

@@ -18,6 +18,7 @@ from dprecipe.data.sources.base import (
     Records,
     Shape,
     SourceBlock,
+    WithoutFiles,
 )
 from dprecipe.data.sources.labels import (
     COUNT,
@@ -39,7 +40,7 @@ DIGITS_SHAPE = (8, 8)
 DIGITS_CLASSES = 10
 
 
-class AnyDigits(SourceBlock):
+class AnyDigits(WithoutFiles):
     """The embedded handwritten digits, in both blocks."""
 
     source: Literal["digits"]
@@ -54,14 +55,6 @@ class AnyDigits(SourceBlock):
     @property
     def has_names(self) -> bool:
         return False
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        return {}
-
-    @property
-    def features_paths(self) -> tuple[str, ...]:
-        return ()
 
     @property
     def part(self) -> str:

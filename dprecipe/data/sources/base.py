@@ -178,6 +178,18 @@ class SourceBlock(Block):
         return raw
 
 
+class WithoutFiles(SourceBlock):
+    """A source that reads no file."""
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        return {}
+
+    @property
+    def features_paths(self) -> tuple[str, ...]:
+        return ()
+
+
 class FileSource(SourceBlock):
     """A source of files, in which a column or an array can name the records."""
 
@@ -274,7 +286,7 @@ class Labelled(SourceBlock):
 
     @property
     def omits_records(self) -> bool:
-        """True if records whose label is missing take part with weight zero (`data.omitted`)."""
+        """True if records whose label is missing take part with a gradient of zero (`data.omitted`)."""
         return False
 
 

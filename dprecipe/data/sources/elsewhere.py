@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from dprecipe.data.columns import find_repeated
-from dprecipe.data.sources.base import Labelled
+from dprecipe.data.sources.base import Labelled, WithoutFiles
 from dprecipe.data.sources.labels import Classes, not_one_kind
 from dprecipe.data.targets import ClassTarget, Target
 from dprecipe.faults import Finding
 from dprecipe.language.base import Name
 
 
-class Elsewhere(Labelled):
+class Elsewhere(Labelled, WithoutFiles):
     """Records that stay where they are: teachers have learned from them, and the run reads votes alone."""
 
     source: Literal["elsewhere"]
@@ -34,14 +34,6 @@ class Elsewhere(Labelled):
     @property
     def has_names(self) -> bool:
         return False
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        return {}
-
-    @property
-    def features_paths(self) -> tuple[str, ...]:
-        return ()
 
     @property
     def target(self) -> Target:

@@ -19,7 +19,7 @@ from dprecipe.data.query import (
     keeps_column,
     needless_declaration,
 )
-from dprecipe.data.sources.base import Access, ColumnLabelled, Columns, Paths, TableSource, UnreadLabel
+from dprecipe.data.sources.base import Access, ColumnLabelled, Columns, Paths, TableSource, UnreadLabel, WithoutFiles
 from dprecipe.data.sources.labels import AnyLabel
 from dprecipe.data.sources.tables import Delimiter, wrong_delimiter
 from dprecipe.faults import Finding
@@ -138,7 +138,7 @@ class PublicDuckDb(UnreadLabel, AnyDuckDb):
     """The result of a query over Parquet and CSV files, which DuckDB runs, reading nothing else. No labels."""
 
 
-class AnyPostgres(QueryResult):
+class AnyPostgres(WithoutFiles, QueryResult):
     """The result of a query that a PostgreSQL database runs, in both blocks."""
 
     source: Literal["postgres"]
@@ -151,14 +151,6 @@ class AnyPostgres(QueryResult):
     access: Access
 
     shared: ClassVar[tuple[str, ...]] = ("connection", "query", "columns", "rows")
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        return {}
-
-    @property
-    def features_paths(self) -> tuple[str, ...]:
-        return ()
 
     @property
     def origins(self) -> tuple[tuple[str, str], ...]:
