@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -419,6 +420,15 @@ def test_what_is_refused_is_explained_to_whoever_has_only_the_file(
     assert (refused.exit_code, message in refused.stderr) == (4, True), refused.output
     assert not any(word in refused.stderr for word in ("recipe", "declare", "`"))
     assert not list(tmp_path.glob("*out*"))
+
+
+def test_a_pipe_is_refused_as_it_can_be_read_only_once(
+    release: Path, tmp_path: Path, trained_on: Callable[[str], None]
+) -> None:
+    trained_on(TABLE)
+    os.mkfifo(tmp_path / "new.csv")
+    refused = call(release, tmp_path / "new.csv", "--no-verify", "--out", tmp_path / "out.csv")
+    assert (refused.exit_code, "a pipe can be read only once" in refused.stderr) == (4, True), refused.output
 
 
 @pytest.mark.slow

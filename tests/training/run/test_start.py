@@ -32,6 +32,7 @@ from dprecipe.training.run.runner import write_duration
 from dprecipe.training.run.start import rehearse
 from dprecipe.training.steps import noisy_steps
 from dprecipe.training.steps import stepwise as training
+from dprecipe.training.steps.stepwise import StepwiseRunner
 
 Small = Callable[..., Plan]
 
@@ -375,6 +376,22 @@ def test_a_rehearsal_takes_all_records_that_a_unit_may_have_and_then_one(
     assert rehearsal.least_seconds is not None
     assert 0 < rehearsal.least_seconds <= rehearsal.seconds
     assert re.match("for the run at most about .* if each has one$", rehearsal.describe_time())
+
+
+def test_the_ends_of_a_rehearsal_are_in_order_where_the_machine_was_busier_later(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds, real = iter([0.1, 0.3]), StepwiseRunner._time_steps
+    monkeypatch.setattr(StepwiseRunner, "_time_steps", lambda *given: (real(*given)[0], next(seconds)))
+    rehearsal = rehearse(
+        small(
+            "data={unit: {column: p, max_records: 4}, size: 100, train: {source: npz, path: absent, shape: [8, 8], "
+            "classes: 10}, test: null}",
+            "mechanism={noise: {multiplier: 1.0}, sampling: {scheme: poisson, batch_size: 9}}",
+            "budget={epsilon: 99}",
+        )
+    )
+    assert rehearsal.least_seconds == rehearsal.seconds
 
 
 def test_where_each_unit_is_one_record_a_rehearsal_tells_one_time(small: Small) -> None:
