@@ -36,7 +36,7 @@ from dprecipe.recipe.read import Loaded, LoadedPublic, read_any
 from dprecipe.text.dump import dump
 
 AIMS = (0.001, 0.01, 0.1)
-SHOWN = 2
+SHOWN = 1
 """Columns of rates in the tables: the first of `AIMS`. The JSON file has all."""
 MODELS, SHADOWS = 48, 24
 WRONG = 0.1

@@ -153,9 +153,8 @@ def test_a_file_of_another_encoding_is_repaired_by_saving_it_as_utf8(tmp_path: P
 PAGE = Path(__file__).parents[2] / "docs" / "project" / "mistakes.md"
 HEAD = """# Mistakes, their findings and remedies
 
-What `validate` reports for mistakes in recipes: for each code the line with the mistake, the position and first line of
-the finding, and its remedy. `tests/recipe/test_remedies.py` takes the first recipe of each code in
-`tests/golden/recipes`, follows every remedy, and generates this page (`pytest --update-golden`).
+For each code the line with the mistake, the place of the finding, and its remedy. `tests/recipe/test_remedies.py` takes the first recipe
+of each code in `tests/golden/recipes`, follows every remedy, and generates this page (`pytest --update-golden`).
 
 | mistake | line:column | finding | remedy |
 |---|---|---|---|
@@ -182,7 +181,7 @@ def rows() -> dict[str, str]:
         cells = [
             f"`{_cell(line, 60)}`" if line else "(nothing)",
             f"{place.line}:{place.column}",
-            _cell(f"{finding.severity}[{finding.code}] {finding.path}: {finding.message}".replace(" : ", ": "), 110),
+            f"[{finding.code}](../reference/findings/{finding.code}.md)",
             _cell(finding.remedy, 90),
         ]
         lines[finding.code] = f"| {' | '.join(cells)} |"
