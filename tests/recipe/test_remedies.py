@@ -153,8 +153,9 @@ def test_a_file_of_another_encoding_is_repaired_by_saving_it_as_utf8(tmp_path: P
 PAGE = Path(__file__).parents[2] / "docs" / "project" / "mistakes.md"
 HEAD = """# Mistakes, their findings and remedies
 
-For each code the line with the mistake, the place of the finding, and its remedy. `tests/recipe/test_remedies.py` takes the first recipe
-of each code in `tests/golden/recipes`, follows every remedy, and generates this page (`pytest --update-golden`).
+For each code the line with the mistake, the place of the finding, and its remedy. `tests/recipe/test_remedies.py` takes
+the first recipe of each code in `tests/golden/recipes`, follows its remedy, and generates this page
+(`pytest --update-golden`).
 
 | mistake | line:column | finding | remedy |
 |---|---|---|---|
