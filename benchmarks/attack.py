@@ -36,8 +36,7 @@ from dprecipe.recipe.read import Loaded, LoadedPublic, read_any
 from dprecipe.text.dump import dump
 
 AIMS = (0.001, 0.01, 0.1)
-SHOWN = 1
-"""Columns of rates in the tables: the first of `AIMS`. The JSON file has all."""
+"""Rates of false positives. The table shows the first, the JSON file all."""
 MODELS, SHADOWS = 48, 24
 WRONG = 0.1
 """Share of records with a wrong label."""
@@ -253,41 +252,39 @@ def attack_task(task: Task, models: int, shadows: int, root: Path | None, keep: 
     return {"title": task.title, "recipe": task.recipe, "records": task.records, "ways": ways}
 
 
-GROUPS = {"all": "all records", "wrong": "records with a wrong label"}
+GROUPS = ("all", "wrong")
 
 
-def tables(results: Mapping[str, Any], group: str) -> str:
-    """Returns a table of one group of records, with a row for each way to train."""
-    aims = [f"false positives near {100 * aim:g} %" for aim in AIMS[:SHOWN]]
-    header = ["task", "privacy", "AUC", "advantage", *aims]
+def tabulate(results: Mapping[str, Any]) -> str:
+    """Returns a table with a row for each way to train; where two numbers stand, of all records and of wrong labels."""
+    names = ["task, records", "privacy", "accuracy: own, others", "AUC", "advantage", "all records", "wrong labels"]
     lines = []
     for task in results["tasks"]:
+        title = f"{task['title']}, {task['records']:,}"
         for way in task["ways"]:
-            found, epsilon = way[group], way["epsilon"]
-            refuted = " **refuted**" if found["refuted"] else ""
-            cells = [f"{found['auc'][0]:.3f}", f"{found['advantage'][0]:.3f}"]
-            if epsilon is not None:
-                cells[1] += f" of {way['allowed_advantage']:.2f}{refuted}"
-            for row in found["rates"][:SHOWN]:
-                cell = f"{_percent(row['true_positives'])} at {_write(row['false_positives'][0])}"
-                if epsilon is not None:
-                    cell += f" (≤ {_write(row['allowed'])})" + (" **refuted**" if row["refuted"] else "")
-                cells.append(cell)
-            lines.append([task["title"], "none" if epsilon is None else f"ε = {round(epsilon, 2):g}", *cells])
-    return table(header, lines)
+            epsilon, found = way["epsilon"], [way[group] for group in GROUPS]
+            lines.append(
+                [
+                    title,
+                    "none" if epsilon is None else f"ε = {round(epsilon, 2):g}",
+                    ", ".join(map(_write, way["accuracy"])),
+                    ", ".join(f"{each['auc'][0]:.3f}" for each in found),
+                    ", ".join(f"{each['advantage'][0]:.3f}" for each in found)
+                    + (f" of {way['allowed_advantage']:.2f}" if epsilon is not None else ""),
+                    *(_describe_rate(each, epsilon is not None) for each in found),
+                ]
+            )
+            title = ""
+    return table(names, lines)
 
 
-def list_accuracies(results: Mapping[str, Any]) -> str:
-    """Returns a table of accuracies in per cent, of the model's own records and of others, with a row for each task."""
-    lines = []
-    for task in results["tasks"]:
-        cells = []
-        for way in task["ways"]:
-            epsilon, (inside, outside) = way["epsilon"], way["accuracy"]
-            name = "none" if epsilon is None else f"ε = {round(epsilon, 2):g}"
-            cells.append(f"{name}: {_write(inside)}, {_write(outside)}")
-        lines.append([task["title"], f"{task['records']:,}", *cells])
-    return table(["task", "records", *("privacy: own, others" for _ in lines[0][2:])], lines)
+def _describe_rate(found: Mapping[str, Any], limited: bool) -> str:
+    """True positives at the smallest false positives aimed at; with a claim, also the most that it allows."""
+    row = found["rates"][0]
+    cell = f"{_percent(row['true_positives'])} at {_write(row['false_positives'][0])}"
+    if limited:
+        cell += f" (≤ {_write(row['allowed'])})"
+    return cell + (" **refuted**" if found["refuted"] or any(each["refuted"] for each in found["rates"]) else "")
 
 
 def _percent(rate: Sequence[float]) -> str:
@@ -322,9 +319,7 @@ def main() -> None:
         "seconds": rounded(sum(way["seconds"] for task in tasks for way in task["ways"])),
         "tasks": tasks,
     }
-    for group, words in GROUPS.items():
-        print(f"\n{words}\n\n{tables(results, group)}")
-    print(f"\n{list_accuracies(results)}")
+    print(f"\n{tabulate(results)}")
     if given.json is not None:
         given.json.write_text(json.dumps(results, ensure_ascii=False) + "\n", encoding="utf-8")
 
