@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+FINDINGS = "docs/reference/findings/README.md"
 HOMES = {
     "docs/README.md": "index.md",
     "README.md": "overview.md",
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
-    "docs/reference/findings/README.md": "reference/findings.md",
+    FINDINGS: "reference/findings.md",
     "recipes": "recipes.md",
     "schemas": "reference/schemas.md",
 }
@@ -123,6 +124,15 @@ def list_sources(root: Path = ROOT) -> list[str]:
     return sorted([path.relative_to(root).as_posix() for path in files] + [name for name in HOMES if "." in name])
 
 
+def list_findings(folder: Path) -> str:
+    """Returns the last section of the findings' first page: each code with a link and the title of its page."""
+    lines = ["", "## All findings", ""]
+    for path in sorted(folder.glob("[A-Z][0-9]*.md")):
+        title = path.read_text(encoding="utf-8").partition("\n")[0].partition(": ")[2]
+        lines.append(f"- [{path.stem}]({path.name}): {title}")
+    return "\n".join(lines) + "\n"
+
+
 def write(stage: Path, page: str, text: str) -> None:
     """Writes a page for the generator."""
     path = stage / page
@@ -151,6 +161,8 @@ def copy_pages(stage: Path, sources: Iterable[str], root: Path = ROOT) -> None:
             continue
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".md":
+            if source == FINDINGS:
+                text += list_findings(path.parent)
             text, targets = relink(adapt_tables(show_pictures(text)), source, lambda name: (root / name).exists())
             waiting += targets
             if page.startswith("reference/findings/"):

@@ -183,15 +183,6 @@ def test_links_resolve(path: Path) -> None:
             assert anchor in map(make_slug, headings), target
 
 
-def test_the_index_lists_every_finding_with_its_title() -> None:
-    index = (FINDINGS / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| \[(\w+)\]\((\w+\.md)\) \| (.*) \|$", index, re.MULTILINE)
-    assert [file for _, file, _ in rows] == [path.name for path in PAGES]
-    for code, file, title in rows:
-        heading = (FINDINGS / file).read_text(encoding="utf-8").splitlines()[0]
-        assert heading == f"# {code}: {title}".replace("\\|", "|")
-
-
 def list_properties(schema: Any) -> Iterator[str]:
     """Every key that the schema of a recipe knows."""
     if isinstance(schema, dict):

@@ -155,6 +155,11 @@ def test_every_recipe_and_every_linked_file_has_a_page(stage: Path) -> None:
     for source in (*list_recipes(), "LICENSE", "dprecipe/mechanisms/pate/README.md"):
         assert (stage / place(source)).is_file()
     assert (stage / "files/recipes/quickstart.yaml").read_bytes() == (ROOT / "recipes/quickstart.yaml").read_bytes()
+    listed = (stage / "reference/findings.md").read_text("utf-8")
+    findings = sorted((ROOT / "docs/reference/findings").glob("[A-Z][0-9]*.md"))
+    titles = [path.read_text("utf-8").splitlines()[0].removeprefix(f"# {path.stem}: ") for path in findings]
+    rows = [f"- [{path.stem}](findings/{path.name}): {title}" for path, title in zip(findings, titles, strict=True)]
+    assert re.findall(r"^- .*$", listed, re.MULTILINE) == rows
     assert "[All findings](../findings.md)" in (stage / "reference/findings/P108.md").read_text("utf-8")
 
 
