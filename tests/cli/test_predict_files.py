@@ -249,8 +249,7 @@ WHOLE = TABLE.replace("{kind: numeric, min: 0, max: 100, missing: 40}", "{kind: 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
 def test_records_that_cant_be_read(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column was drafted as whole numbers from a sample; a later file has fractions, and no one can change the
-    recipe."""
+    """A column is declared as whole numbers; a later file has fractions, and no one can change the recipe."""
     assert WHOLE != TABLE
     make_release(tmp_path / "release", WHOLE)
     rows = [("a", "50", "m"), ("b", "7.5", "f"), ("c", "8", "f"), ("d", "", "f"), ("e", "9.25", "m")]
