@@ -137,7 +137,7 @@ def _rehearse(plan: Plan, unused: Sequence[str]) -> int:
         from dprecipe.training.run import start as training
 
     result = training.rehearse(plan)
-    write_output([*result.remarks, f"rehearsed {result.done}, {result.describe_time()}; nothing was spent"])
+    write_output([*result.remarks, result.describe()])
     return 0
 
 
