@@ -29,7 +29,7 @@ def count_formulas(fields: Iterable[Any]) -> int:
 
 
 def describe_formulas(count: int | None, guarded: bool) -> str:
-    """Says that there are formulas. `count`: None where their number must not be told."""
+    """Says that there are formulas. `count`: None where their number is for a terminal alone."""
     done = "an apostrophe stands before each" if guarded else "--guard-formulas puts an apostrophe before each"
     number = "" if count is None else f": {count:,}"
     return f"fields that a spreadsheet would take for formulas{number} ({done})"

@@ -120,7 +120,7 @@ def open_new_records(named: NewFiles, model: ModelFile, data: Data | None) -> Ne
 
 def _check_result(tables: NewTables, columns: Columns, source: QueryResult) -> None:
     """Checks that tables are such as the query's result; if they are those that it reads, it has to be run: here by
-    DuckDB, and by whoever may open the database otherwise."""
+    DuckDB, and otherwise by the owner of the database."""
     present = {normalise_text(name) for name in tables.list_columns()}
     missing = next((name for name in columns if normalise_text(name) not in present), None)
     if missing is not None:

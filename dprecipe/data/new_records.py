@@ -177,7 +177,7 @@ class NewQuery:
             from dprecipe.data.sources.query_time import allow_seconds
             from dprecipe.data.sources.read_duckdb import open_result
 
-        # The query is that of whoever made the release.
+        # The query is not of the person who runs it.
         seconds = allow_seconds(file.path for files in self.tables.values() for file in files)
         place = DataFile(Path(), RESULT, RESULT)
         with open_result(self.source, self.tables, False, place, limits, seconds) as result:

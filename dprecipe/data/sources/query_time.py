@@ -13,7 +13,7 @@ from dprecipe.faults import DataFault
 
 LEAST_SECONDS = 60.0
 BYTES_PER_SECOND = 1_000_000
-"""What a query reads in a second at least: some hundredths of what DuckDB does."""
+"""Bytes that a query reads in a second at least; DuckDB reads a hundred times as many."""
 
 
 def allow_seconds(files: Iterable[Path]) -> float:
