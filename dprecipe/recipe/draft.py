@@ -322,8 +322,6 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> DraftedData:
         )
     labels, units = arrays.values.get(label, []), arrays.values.get(unit or "", [])
     declared = _draft_label(label, labels) if asked.public else _declare_label("classes", asked)
-    if "missing" in declared:
-        raise UsageFault(f"array {label!r} has no label in some rows", "save the arrays without these rows")
     if "values" in declared:
         raise UsageFault(f"array {label!r} holds no integers from 0", "save labels as integers from 0, or as numbers")
     train = {

@@ -343,3 +343,13 @@ def test_delta_and_the_statement_are_set_and_no_text_is_replaced(
         assert recipe.release.statement is not None
         assert recipe.release.statement.intended_use == quoted
     assert read_text(usual).recipe.budget.delta == 1e-6
+
+
+def test_arrays_whose_labels_have_gaps_are_drafted_so_that_they_are_read(folder: Path) -> None:
+    labels = np.random.default_rng(0).normal(size=300)
+    labels[::7] = np.nan
+    np.savez(folder / "a.npz", features=np.zeros((300, 3), np.float32), labels=labels)
+    made = init(folder, "--from", str(folder / "a.npz"), "--public", "--label", "labels")
+    assert made.exit_code == 0, made.output
+    assert "missing: omit" in (folder / "draft.yaml").read_text("utf-8")
+    assert CliRunner().invoke(app, ["data", "check", str(folder / "draft.yaml")]).exit_code == 0
