@@ -15,7 +15,7 @@ from dprecipe.data.new_arrays import ArrayNames, NewArrays
 from dprecipe.data.new_records import NewQuery, NewRecords, NewTables
 from dprecipe.data.sources.arrays import AnyNpz
 from dprecipe.data.sources.image_folder import AnyImageFolder
-from dprecipe.data.sources.queries import AnyDuckDb
+from dprecipe.data.sources.queries import AnyDuckDb, QueryResult
 from dprecipe.data.sources.tables import TableOrImages
 from dprecipe.faults import Fault, UsageFault
 from dprecipe.models.file import ModelFile
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 TABLE = re.compile(r"(?P<table>[A-Za-z_][A-Za-z0-9_]*)=(?P<path>.+)")
 """An argument that names a table of the release's query, and a file of it."""
+ADDRESS = re.compile(r"(?:^|=)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")
+
+EXPORT = (
+    "read data.train.query in the release's recipe, run it on your database and save its result as CSV "
+    "(psql: \\copy (SELECT …) TO new.csv CSV HEADER), and name that file"
+)
 
 
 @final
@@ -68,6 +74,8 @@ def check_given(named: NewFiles) -> None:
         UsageFault: one is not.
     """
     for path in (*named.files, *(() if named.table is None else (named.table,))):
+        if address := ADDRESS.search(str(path)):  # which may hold a password
+            raise UsageFault(f"{address['scheme']}:…: no address is opened", "save the records as a file, and name it")
         match = TABLE.fullmatch(str(path))
         if not path.exists() and (match is None or not Path(match["path"]).exists()):
             raise UsageFault(f"{path}: there is no such file", "check the spelling of the path")
@@ -87,11 +95,12 @@ def open_new_records(named: NewFiles, model: ModelFile, data: Data | None) -> Ne
     if of_tables and isinstance(source, AnyDuckDb):
         return _open_query(named, source)
     if of_tables:
-        raise UsageFault(f"{of_tables[0]}: names a table, and the release has no query of tables", "name files alone")
+        remedy = EXPORT if isinstance(source, QueryResult) else "name files alone"
+        raise UsageFault(f"{of_tables[0]}: names a table, and the release has no query of tables of files", remedy)
     files = [DataFile.of(path) for path in named.files]
     if model.columns is not None:
         tables = NewTables(files, model.columns, named.delimiter)
-        if isinstance(source, AnyDuckDb):
+        if isinstance(source, QueryResult):
             _check_result(tables, model.columns, source)
         return tables
     shape = model.source_shape or ()
@@ -109,14 +118,17 @@ def open_new_records(named: NewFiles, model: ModelFile, data: Data | None) -> Ne
     return NewArrays(files, shape, form, table, ArrayNames(column, features, named.delimiter))
 
 
-def _check_result(tables: NewTables, columns: Columns, source: AnyDuckDb) -> None:
-    """Checks that tables are such as the query's result; if they are those that it reads, it has to be run."""
+def _check_result(tables: NewTables, columns: Columns, source: QueryResult) -> None:
+    """Checks that tables are such as the query's result; if they are those that it reads, it has to be run: here by
+    DuckDB, and otherwise by the owner of the database."""
     present = {normalise_text(name) for name in tables.list_columns()}
     missing = next((name for name in columns if normalise_text(name) not in present), None)
     if missing is not None:
         raise tables.files[0].fault(
             f"has no column {missing!r}, which a query made in training",
-            f"name the query's tables, and it is run on them: {_name_tables(source)}",
+            f"name the query's tables, and it is run on them: {_name_tables(source)}"
+            if isinstance(source, AnyDuckDb)
+            else EXPORT,
         )
 
 

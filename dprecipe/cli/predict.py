@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dprecipe import screen
 from dprecipe.cli.arguments import NoVerify, PublicKey, ReleasePath
 from dprecipe.cli.files import verify_release
+from dprecipe.cli.formulas import GUARD_HELP, describe_formulas
 from dprecipe.cli.new_files import NewFiles, check_given, open_new_records, read_training_data
 from dprecipe.cli.prediction_files import Columns, Writer, check_out, open_writer
 from dprecipe.data.new_arrays import NewArrays
@@ -73,6 +74,7 @@ def predict(
     delimiter: Annotated[
         str | None, typer.Option(help="Delimiter of a CSV file; by default found in its header.", show_default=False)
     ] = None,
+    guard_formulas: Annotated[bool, typer.Option("--guard-formulas", help=GUARD_HELP)] = False,
     no_verify: NoVerify = False,
     public_key: PublicKey = None,
 ) -> None:
@@ -106,11 +108,13 @@ def predict(
     records = open_new_records(named, model.file, data)
     kept = tuple(_choose_kept(records, data) if keep is None else keep)
     screen.write_note(UNPROTECTED.format(file=files[0].name if len(files) == 1 else "these files"))
-    with open_writer(out) as writer:
+    with open_writer(out, guard_formulas) as writer:
         is_shown = out is not None or not screen.is_output_watched()
         answers = Answers(model, writer, kept, probabilities, allow_unreadable, is_shown)
         records.read(answers)
         answers.finish()
+    if writer.formulas:
+        screen.write_note(describe_formulas(writer.formulas if screen.is_watched() else None, guard_formulas))
     _report(answers, out, records.others if isinstance(records, NewArrays) else ())
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dprecipe import screen
 from dprecipe.cli.files import check_absent, writing_new
+from dprecipe.cli.formulas import count_formulas, guard
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.libraries import check_libraries, importing_libraries
 
@@ -25,7 +26,12 @@ CSV, JSON_LINES, PARQUET = ".csv", (".jsonl", ".ndjson"), ".parquet"
 
 
 class Writer(Protocol):
-    """A writer of predictions, a chunk of columns at a time; the first call says which columns there are."""
+    """A writer of predictions, a chunk of columns at a time; the first call says which columns there are.
+
+    `formulas`: the number of fields that a spreadsheet would run as formulas; of CSV alone.
+    """
+
+    formulas: int
 
     def write(self, columns: Columns) -> None: ...
     def close(self) -> None: ...
@@ -51,10 +57,11 @@ def check_out(out: Path | None) -> None:
 
 
 @contextmanager
-def open_writer(out: Path | None) -> Iterator[Writer]:
-    """Yields a writer whose file gets its name when the block succeeds. `out`: None is the standard output."""
+def open_writer(out: Path | None, guarded: bool = False) -> Iterator[Writer]:
+    """Yields a writer whose file gets its name when the block succeeds. `out`: None is the standard output. `guarded`:
+    an apostrophe stands before formulas in CSV."""
     if out is None:
-        yield CsvWriter(None)
+        yield CsvWriter(None, guarded)
         return
     ending = out.suffix.lower()
     with writing_new(out) as draft:
@@ -67,26 +74,32 @@ def open_writer(out: Path | None) -> Iterator[Writer]:
             return
         # Half a letter (a lone surrogate), which JSON may hold and UTF-8 does not, is escaped.
         with draft.open("x", encoding="utf-8", errors="backslashreplace", newline="") as stream:
-            yield CsvWriter(stream) if ending == CSV else JsonLinesWriter(stream)
+            yield CsvWriter(stream, guarded) if ending == CSV else JsonLinesWriter(stream)
 
 
 @final
 class CsvWriter:
     """CSV into a stream of text; nothing where there is no prediction."""
 
-    def __init__(self, stream: io.TextIOBase | None) -> None:
-        """`stream`: None is the standard output."""
-        self._stream = stream
+    def __init__(self, stream: io.TextIOBase | None, guarded: bool) -> None:
+        """`stream`: None is the standard output. `guarded`: an apostrophe stands before formulas."""
+        self._stream, self._guarded = stream, guarded
         self._begun = False
+        self.formulas = 0
 
     def write(self, columns: Columns) -> None:
         """Appends rows; before the first, the names."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
+        lists = _as_lists(columns)
         if not self._begun:
-            writer.writerow(columns)
+            lists = [[name, *fields] for name, fields in zip(columns, lists, strict=True)]
             self._begun = True
-        writer.writerows(_list_rows(columns))
+        found = [count_formulas(fields) for fields in lists]
+        self.formulas += sum(found)
+        if self._guarded:
+            lists = [list(map(guard, fields)) if count else fields for fields, count in zip(lists, found, strict=True)]
+        writer.writerows(zip(*lists, strict=True))
         if self._stream is None:
             screen.show_document(text.getvalue())
         else:
@@ -100,13 +113,15 @@ class CsvWriter:
 class JsonLinesWriter:
     """One JSON object a line into a stream of text; null where there is no prediction."""
 
+    formulas = 0
+
     def __init__(self, stream: io.TextIOBase) -> None:
         self._stream = stream
 
     def write(self, columns: Columns) -> None:
         """Appends rows."""
         names = list(columns)
-        for row in _list_rows(columns):
+        for row in zip(*_as_lists(columns), strict=True):
             values = (None if isinstance(value, float) and not math.isfinite(value) else value for value in row)
             self._stream.write(f"{json.dumps(dict(zip(names, values, strict=True)), allow_nan=False, default=str)}\n")
 
@@ -117,6 +132,8 @@ class JsonLinesWriter:
 @final
 class ParquetWriter:
     """Parquet into a file; null where there is no prediction."""
+
+    formulas = 0
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -144,9 +161,8 @@ class ParquetWriter:
             self._writer.close()
 
 
-def _list_rows(columns: Columns) -> Iterator[tuple[Any, ...]]:
-    lists = [values.tolist() if isinstance(values, np.ndarray) else values for values in columns.values()]
-    return zip(*lists, strict=True)
+def _as_lists(columns: Columns) -> list[Sequence[Any]]:
+    return [values.tolist() if isinstance(values, np.ndarray) else values for values in columns.values()]
 
 
 def _arrow(pa: Any, name: str, values: Sequence[Any] | NDArray[Any], kind: Any) -> Any:

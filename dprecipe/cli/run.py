@@ -54,6 +54,7 @@ def run(
     # Imported after the first words: these take most of a second.
     from dprecipe.cli.plan import describe_spent
     from dprecipe.planning.make import plan as make_plan
+    from dprecipe.recipe.files import check_files
     from dprecipe.recipe.read import LoadedPublic, read_any
     from dprecipe.training.run.folder import RunFolder, enforce_policies
     from dprecipe.training.run.request import RunOptions, request_run
@@ -73,6 +74,8 @@ def run(
     plan, place = request.plan, request.place
     if place == "complete":
         return _end_restart(RunFolder.find(request.path, plan))
+    if place != "follower":
+        check_files(loaded, request.root, plan.mechanism_plan.reads_training_records)
     check_libraries("training", *TRAINING)
     if place == "launcher":
         return _launch(plan, RunFolder(request.path))
@@ -126,15 +129,15 @@ def _rehearse(plan: Plan, unused: Sequence[str]) -> int:
     from dprecipe.training.run.request import check_trains_once
 
     check_trains_once(plan)
-    check_libraries("training", *TRAINING)
-    _describe_plan(plan)
     if unused:
         raise UsageFault(f"--rehearse trains a few teachers here: {', '.join(unused)} is not used", "leave it out")
+    check_libraries("training", *TRAINING)
+    _describe_plan(plan)
     with importing_libraries():
         from dprecipe.training.run import start as training
 
     result = training.rehearse(plan)
-    write_output([*result.remarks, f"rehearsed {result.done}, {result.describe_time()}; nothing was spent"])
+    write_output([*result.remarks, result.describe()])
     return 0
 
 
@@ -144,11 +147,13 @@ def _run_public(
     """Trains a recipe without privacy, and says so."""
     from dprecipe.data.files import data_root as find_data_root
     from dprecipe.models.public_record import NO_GUARANTEE
+    from dprecipe.nonprivate.place import choose_folder
     from dprecipe.nonprivate.plan import make_plan as make_public_plan
     from dprecipe.policy.apply import enforce_on_recipe
+    from dprecipe.recipe.files import check_files
 
-    plan = make_public_plan(loaded)
-    enforce_on_recipe(loaded, find_data_root(data_root, plan.source.file))
+    plan, root = make_public_plan(loaded), find_data_root(data_root, loaded.source.file)
+    enforce_on_recipe(loaded, root)
     if options:
         raise UsageFault(
             f"{', '.join(options)}: a run with mechanism none spends nothing",
@@ -156,12 +161,14 @@ def _run_public(
         )
     if "WORLD_SIZE" in os.environ:
         raise UsageFault("mechanism none runs in one process", "start it without torchrun")
+    target = choose_folder(plan, out)
+    check_files(loaded, root)
     check_libraries("training", *TRAINING)
     write_output(plan.describe())
     with importing_libraries():
         from dprecipe.training.run import nonprivate
 
-    done = nonprivate.train(plan, find_data_root(data_root, plan.source.file), out, resume)
+    done = nonprivate.train(plan, root, target, resume)
     score = ""
     if done.score is not None:
         more = done.weights / "metrics.json"

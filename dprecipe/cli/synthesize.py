@@ -25,6 +25,7 @@ from dprecipe.cli.arguments import (
     TopP,
 )
 from dprecipe.cli.files import check_absent, writing_new
+from dprecipe.cli.formulas import GUARD_HELP, count_formulas, describe_formulas, guard
 from dprecipe.cli.generate import open_language_model
 from dprecipe.data.columns import Columns
 from dprecipe.faults import UsageFault
@@ -58,9 +59,7 @@ def synthesize(
     temperature: Temperature = 1.0,
     top_p: TopP = 1.0,
     seed: Seed = 0,
-    guard_formulas: Annotated[
-        bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before what spreadsheets would run.")
-    ] = False,
+    guard_formulas: Annotated[bool, typer.Option("--guard-formulas", help=GUARD_HELP)] = False,
     compare: Annotated[
         Path | None,
         typer.Option(metavar="PUBLIC", help="Print a comparison with these public records.", show_default=False),
@@ -97,12 +96,12 @@ def synthesize(
     progress = Progress("synthesize", "record", total)
     columns = model.file.columns or {}
     texts = list_texts(writer.names, columns)
-    formulas = sum(name.startswith(FORMULAS) for name in writer.names)
+    formulas = count_formulas(writer.names)
     with writing_new(out) as draft:
         with open_records(draft, writer.names, columns, guard_formulas=guard_formulas) as file:
             records = _draw(writer, wanted, (max_tokens, temperature, top_p), seed, progress)
             while chunk := list(itertools.islice(records, CHUNK)):
-                formulas += sum(str(record[name]).startswith(FORMULAS) for record in chunk for name in texts)
+                formulas += count_formulas(str(record[name]) for record in chunk for name in texts)
                 file.write(chunk)
         progress.end(total, writer.tally.describe)
         said = describe_synthetic(folder, verified, draft, out.name, writer, wanted, (temperature, top_p, seed))
@@ -174,14 +173,11 @@ def _report(
     else:
         lines.append(f"wrote {statement} and {copy}: the records cost nothing beyond the release's own ε")
     if formulas and out.suffix == ".csv":
-        done = "an apostrophe stands before each" if guarded else "--guard-formulas puts an apostrophe before each"
-        lines.append(f"fields that a spreadsheet would take for formulas: {formulas:,} ({done})")
+        lines.append(describe_formulas(formulas, guarded))
     write_note(*lines)
 
 
 ENDINGS = (".csv", ".jsonl", ".parquet")
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-"""First characters of a field that a spreadsheet takes for a formula."""
 
 
 class RecordFile(Protocol):
@@ -230,7 +226,7 @@ class _CsvRecords:
     def __init__(self, stream: TextIO, names: Sequence[str], guarded: Collection[str]) -> None:
         self._names, self._guarded = list(names), set(guarded)
         self._writer = csv.writer(stream, lineterminator="\n")
-        self._writer.writerow([_guard(name) if guarded else name for name in self._names])
+        self._writer.writerow([guard(name) if guarded else name for name in self._names])
 
     def write(self, records: Sequence[Record]) -> None:
         """See `RecordFile`."""
@@ -238,11 +234,7 @@ class _CsvRecords:
 
     def _field(self, record: Mapping[str, Any], name: str) -> Any:
         value = record[name]
-        return _guard(value) if name in self._guarded else value
-
-
-def _guard(value: Any) -> Any:
-    return f"'{value}" if str(value).startswith(FORMULAS) else value
+        return guard(value) if name in self._guarded else value
 
 
 @final

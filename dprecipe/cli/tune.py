@@ -30,10 +30,12 @@ def tune(
     write_note(f"dprecipe {__version__}: tuning {recipe}")
     # Imported after the first words: these take most of a second.
     from dprecipe.cli.plan import describe_spent, plan_lines
+    from dprecipe.data.files import data_root as find_data_root
     from dprecipe.planning.make import plan as make_plan
     from dprecipe.planning.verifiable import find_unverifiable
+    from dprecipe.recipe.files import check_files
     from dprecipe.recipe.read import read
-    from dprecipe.training.run.folder import enforce_policies
+    from dprecipe.training.run.folder import RunFolder, enforce_policies
 
     loaded = read(recipe, overrides or ())
     plan = enforce_policies(make_plan(loaded), out, resume, data_root)
@@ -42,6 +44,9 @@ def tune(
     findings = find_unverifiable(plan)
     if findings:
         raise PlanRefused(loaded.located(findings))
+    folder = out or RunFolder.default(plan)
+    RunFolder.find(folder, plan) if resume else RunFolder.absent(folder)
+    check_files(loaded, find_data_root(data_root, plan.source.file))
     check_libraries("tuning", *TRAINING)
     if cluster is not None:
         check_libraries("--ray", "ray")

@@ -9,24 +9,30 @@ from typing import Protocol, final
 @final
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The task of a drafted recipe: the keys that declare its label, its number of columns, and of records or units.
+    """The task of a starter: the keys that declare its label, its number of columns, and of records or units, and its
+    block `release`.
 
-    `label` is empty and `size` None where a draft leaves them open; `columns` is 0 for arrays.
+    `label` is empty and `size` None where a draft leaves them open, or there is none; `columns` is 0 for arrays.
     """
 
-    label: tuple[str, ...]
-    columns: int
-    size: int | None
+    label: tuple[str, ...] = ()
+    columns: int = 0
+    size: int | None = None
+    release: str = "release: {report: true}"
 
+    @property
+    def delta(self) -> str:
+        """1e-6, or at a hundred thousand records and more a tenth of the power of ten below 1 / size (P103)."""
+        return f"1e-{6 if self.size is None else max(6, len(str(self.size)) + 1)}"
 
-def choose_batch_size(task: Task | None, usual: int) -> int:
-    """Returns the usual number of records of a step, or an eighth of fewer records."""
-    return usual if task is None or task.size is None else max(1, min(usual, task.size // 8))
+    def choose_batch_size(self, usual: int) -> int:
+        """Returns the usual number of records of a step, or an eighth of fewer records."""
+        return usual if self.size is None else max(1, min(usual, self.size // 8))
 
 
 class Starter(Protocol):
     """The recipe that `dprecipe init` writes for a mechanism."""
 
-    def starter_text(self, source: str, data: str, task: Task | None = None) -> str:
+    def starter_text(self, source: str, data: str, task: Task) -> str:
         """Returns a valid recipe without its name; `data` is the source's `data` block, as most mechanisms need it.
-        `task`: what the block declares, where it was drafted from a file."""
+        `task`: what the block declares, where it was drafted from a file; a usual one otherwise."""

@@ -160,6 +160,18 @@ def name_files(files: Sequence[DataFile]) -> str:
     return f"{first} and {len(others)} others" if len(others) > 1 else " and ".join((first, *others))
 
 
+def check_present(path: str, root: Path, is_folder: bool = False) -> None:
+    """Checks that a path or a pattern names something. `is_folder`: what is missing otherwise is a folder.
+
+    Raises:
+        DataFault: it names nothing.
+    """
+    if is_pattern(path):
+        _matches(path, root)
+    elif not os.path.exists(root / path):  # also where the name is too long
+        (locate_folder if is_folder else locate_file)(path, root)
+
+
 def find_existing(paths: Sequence[str], root: Path) -> list[Path]:
     """Locates files as `locate_files` does, without those that are missing."""
     files: list[Path] = []

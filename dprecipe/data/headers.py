@@ -19,7 +19,7 @@ ROLES = ("train", "public", "test")
 FILES = ("csv", "json_lines", "parquet", "npz")
 """Sources whose names and kinds can be read before their recipe is complete."""
 READ_AS = {
-    "numeric": "numbers", "integer": "whole numbers", "boolean": "no and yes", "date": "dates", "category": "texts",
+    "numeric": "numbers", "boolean": "no and yes", "date": "dates", "category": "texts",
     "text": "texts", "name": "texts",
 }  # fmt: skip
 
@@ -104,8 +104,8 @@ def _check_kind(column: str, block: Mapping[str, Any], texts: Sequence[str]) -> 
     ):
         return
     made = draft_column(texts)
-    digits = made.kind == "name" and all(text.isdecimal() for text in present)
-    if digits or (kind in ("numeric", "integer") and made.kind in ("numeric", "integer")):
+    digits = made.kind in ("name", "row_number") and all(text.isdecimal() for text in present)
+    if digits or (kind in ("numeric", "integer") and made.kind == "numeric"):
         return  # digits of no known meaning; numbers as people write them
     remedy = "correct its kind"
     if kind in ("numeric", "integer"):

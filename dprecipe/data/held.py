@@ -212,7 +212,7 @@ def _check_label_array(labels: Any, count: int, source: Labelled, name: str) -> 
                 f"pass labels of shape (N, {shape[1]}): 1 where a name applies, in the order of `several`",
             )
         return array
-    numeric = isinstance(source.target, NumberTarget)
+    numeric = isinstance(source.target, NumberTarget) or source.omits_records
     if array.shape != (count,) or array.dtype.kind not in ("iuf" if numeric else "iu"):
         kind = "number" if numeric else "integer"
         raise DataFault(

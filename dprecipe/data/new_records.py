@@ -164,7 +164,8 @@ class NewQuery:
         """Hands the rows of the result to a sink.
 
         Raises:
-            DataFault: as `list_columns`; or the query fails on a row, or the result has not the columns.
+            DataFault: as `list_columns`; or the query fails on a row or takes too long, or the result has not the
+                columns.
         """
         limits = AllRows(sink.problems)
         with self._open(limits) as result:
@@ -173,9 +174,13 @@ class NewQuery:
     @contextmanager
     def _open(self, limits: AllRows) -> Iterator[Result]:
         with importing_libraries("a query"):
+            from dprecipe.data.sources.query_time import allow_seconds
             from dprecipe.data.sources.read_duckdb import open_result
 
-        with open_result(self.source, self.tables, False, DataFile(Path(), RESULT, RESULT), limits) as result:
+        # The query is not of the person who runs it.
+        seconds = allow_seconds(file.path for files in self.tables.values() for file in files)
+        place = DataFile(Path(), RESULT, RESULT)
+        with open_result(self.source, self.tables, False, place, limits, seconds) as result:
             yield result
 
 

@@ -1,4 +1,4 @@
-"""Records without a label, where a recipe says `label: {missing: omit}`: their gradients are zero.
+"""Records without a label, where a recipe says `missing: omit`: their gradients are zero.
 
 *Guarantee*: records without a label change no claim. The loss of a record is a function of it alone, and
 the constant 0 where its label is missing; its gradient is then the zero vector, which is as short as clipping demands.
@@ -43,7 +43,11 @@ def encode_present(
     """Returns labels (N,): those of the fields that are present, as `encode` makes them of their values and rows, and
     the mark of a missing one elsewhere."""
     rows = np.flatnonzero(~missing).tolist()
-    encoded = encode(select_rows(values, rows), rows)
+    return mark_missing(encode(select_rows(values, rows), rows), missing)
+
+
+def mark_missing(encoded: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
+    """Returns labels (N,): in their order those `encoded` that are present, and the mark of a missing one elsewhere."""
     labels = np.full(len(missing), np.nan if encoded.dtype.kind == "f" else OMITTED, encoded.dtype)
-    labels[rows] = encoded
+    labels[~missing] = encoded
     return labels

@@ -262,20 +262,21 @@ def empty_side_fault(data: Data, role: Role) -> DataFault:
 def class_labels(
     labels: NDArray[Any], classes: int, subject: str, problems: Problems, numbers: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Returns integer labels as int64, each in [0, classes). Others are added to `problems`, by place and not by value.
+    """Returns whole labels as int64, each in [0, classes). Others are added to `problems`, by place and not by value.
 
     `numbers`: of the records in the source, (N,).
     """
-    bad = np.flatnonzero((labels < 0) | (labels >= classes))
+    bad = np.flatnonzero(~((labels >= 0) & (labels < classes) & (labels == np.floor(labels))))
     if len(bad) > 0:
         problems.add(
             subject,
-            f"a label is outside 0 … {classes - 1}",
+            f"a label is outside 0 … {classes - 1}" + (", or has a fraction" if labels.dtype.kind == "f" else ""),
             "declare `classes` as the number of classes that can occur, counted from 0, or mend the file",
             record_number(int(numbers[bad[0]])),
             len(bad),
         )
-    return labels.astype(np.int64)
+    with np.errstate(invalid="ignore"):  # what is no class is reported
+        return labels.astype(np.int64)
 
 
 def number_labels(
@@ -287,7 +288,7 @@ def number_labels(
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad) > 0:
         place = record_number(int(numbers[bad[0]]))
-        remedy = "mend the file, or leave the records out"
+        remedy = "mend the file, or write missing: omit beside `range` where NaN says that there is none"
         reading.problems.add(subject, "a label is not a finite number", remedy, place, len(bad))
     count_clamped(reading.counts.column("label", "label"), values, target)
     return map_labels(values, target)

@@ -48,17 +48,17 @@ NAMES = re.compile(
     r"[^a-z]?(id|key|no|nr|num|number)$"
 )
 """Names of columns that name someone or something; in lower case, with `_` between words."""
-Kind = Literal["numeric", "integer", "boolean", "date", "category", "text", "name", "empty"]
+Kind = Literal["numeric", "boolean", "date", "category", "text", "name", "row_number", "empty"]
 ROW_NUMBERS = "numbers of the rows"
-LEFT_OUT = ("name", "empty")
+LEFT_OUT = ("name", "row_number", "empty")
 """Kinds of columns that are no features."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A column: its kind (`name`: it identifies a row; `empty`: nothing in it differs), what may be declared of it, and
-    a remark on it."""
+    """A column: its kind (`name`: it identifies a row; `row_number`: it counts the rows; `empty`: nothing in it
+    differs), what may be declared of it, and a remark on it."""
 
     kind: Kind
     declared: dict[str, Any] = field(default_factory=dict)
@@ -103,7 +103,7 @@ def _draft_codes(present: Sequence[str], gaps: bool) -> Drafted | None:
     if max(map(len, present)) >= LONG_DIGITS:
         return Drafted("name", remark="long whole numbers: names, or seconds since 1970? Then declare a date")
     if len(present) > 2 and not gaps and are_numbered(present):
-        return Drafted("name", remark=ROW_NUMBERS)
+        return Drafted("row_number", remark=ROW_NUMBERS)
     return None
 
 
@@ -130,8 +130,7 @@ def _draft_numbers(present: Sequence[str], gaps: bool) -> Drafted | None:
     if marks:
         declared["marks"] = marks
     declared |= _declare_writing(writing)
-    integers = whole and abs(max(values, key=abs)) < 2**53 and isinstance(low, int) and isinstance(high, int)
-    return Drafted("integer" if integers else "numeric", declared, remark)
+    return Drafted("numeric", declared, remark)  # whole numbers too: a later file may hold 1.5
 
 
 def _fill_gaps(gaps: bool, fill: object) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def _check_omitted(recipe: Recipe) -> Iterator[Finding]:
         yield Finding(
             "R310",
             f"{kind} learns from the label of every record: there is no account of records without one",
-            f"remove label.missing, and the rows from the file; or set mechanism.kind to {able}",
+            f"remove `missing`, and the records without a label from the file; or set mechanism.kind to {able}",
             f"{_place_of_label(recipe)}.missing",
         )
 

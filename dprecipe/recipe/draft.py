@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from dprecipe.contract.starter import Task
-from dprecipe.data.sample import LEFT_OUT, ROW_NUMBERS, Drafted, draft_column, draft_label, is_missing
+from dprecipe.data.sample import LEFT_OUT, Drafted, draft_column, draft_label, is_missing
 from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, Table
 from dprecipe.data.words import MARKS, NULLS, Header
 from dprecipe.faults import UsageFault
@@ -150,7 +150,7 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
         made = draft_column(texts, name)
         if asked.public:
             _check_characters(name, made.declared, texts)
-        if made.kind == "name" and made.remark != ROW_NUMBERS:
+        if made.kind == "name":
             names.append(name)
         answer = asked.answers.columns.get(name, {})
         if answer is None:
@@ -160,7 +160,7 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
             kinds[name] = answer["kind"]
             lines.append(f"      {dump_inline(name)}: {_write_blanks(answer, made)}")
             continue
-        if made.kind in LEFT_OUT and (asked.public or made.kind == "name"):
+        if made.kind in LEFT_OUT and (asked.public or made.kind != "empty"):
             remark = made.remark if asked.public else "it seems to name someone or something"
             lines.append(f"      # {dump_inline(name)}: left out, {remark}")
             continue
@@ -322,8 +322,6 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> DraftedData:
         )
     labels, units = arrays.values.get(label, []), arrays.values.get(unit or "", [])
     declared = _draft_label(label, labels) if asked.public else _declare_label("classes", asked)
-    if "missing" in declared:
-        raise UsageFault(f"array {label!r} has no label in some rows", "save the arrays without these rows")
     if "values" in declared:
         raise UsageFault(f"array {label!r} holds no integers from 0", "save labels as integers from 0, or as numbers")
     train = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dprecipe.contract import table
@@ -23,7 +24,6 @@ name: {name}
 
 """
 
-RELEASE = "release: {report: true}\n"
 STATEMENT = {
     "curators": (["…"], "who answers for the data and the release"),
     "contact": ("…", "whom to ask about it: an address that may be published"),
@@ -93,8 +93,6 @@ TABLE = """\
       colour: {{kind: category, values: [red, green, blue]}}
     label: {{column: outcome, values: ["no", "yes"]}}"""
 
-DELTA = "delta: 1e-6"
-"""δ in the starters of all mechanisms; more records need a smaller one (P103)."""
 SUFFIXES = {"json_lines": "jsonl"}
 """File suffixes that differ from the name of their source."""
 SOURCES = tuple(DATA)
@@ -115,23 +113,17 @@ def make_starter(
     source's own, and its `task`. `file`: the name of its file, which its first comment repeats; by default that of the
     recipe. `statement`: what the report of a draft says in its author's words, as far as it is known.
     """
-    drafted = data is not None
+    task = task or Task()
+    if data is not None:
+        task = replace(task, release=_write_release(statement or {}))
     data = data or DATA[source].replace(" &TRAIN", TABLE.format(source=source, suffix=SUFFIXES.get(source, source)))
-    text = make_head(name, file or f"{name}.yaml") + STARTERS[mechanism].starter_text(source, data, task)
-    if task is not None and task.size is not None:
-        text = text.replace(DELTA, f"delta: {_choose_delta(task.size)}")
-    return text.replace(RELEASE, _write_release(statement or {})) if drafted else text
+    return make_head(name, file or f"{name}.yaml") + STARTERS[mechanism].starter_text(source, data, task)
 
 
 def make_head(name: str, file: str) -> str:
     """Returns the beginning of a recipe: what to do with its `file`, and its name."""
     shown = shlex.quote(file) if file.isprintable() else "RECIPE"  # a comment is one line
     return HEAD.format(name=name, file=shown)
-
-
-def _choose_delta(size: int) -> str:
-    """Returns 1e-6, or at a hundred thousand records and more a tenth of the power of ten below 1 / size."""
-    return f"1e-{max(6, len(str(size)) + 1)}"
 
 
 def _write_release(statement: Mapping[str, Any]) -> str:
@@ -142,4 +134,4 @@ def _write_release(statement: Mapping[str, Any]) -> str:
         known = key in statement
         value = dump_inline(statement[key] if known else example)
         lines.append(f"  {'' if known else '# '}  {key}: {value}" + ("" if known else f"    # {meaning}"))
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)

@@ -318,6 +318,5 @@ def explain_unknown_version(certificate: dict[str, Any]) -> str | None:
         return f"provenance.versions.dprecipe: {ascii(version)[:80]} is not a version of dprecipe; nothing was verified"
     return (
         f"provenance.versions.dprecipe: the certificate says that dprecipe {version} made it; dprecipe {__version__} "
-        "does not know its rules and verified nothing. If that version exists, use it: "
-        f"pip install dprecipe=={version}"
+        "does not know its rules and verified nothing. If that version exists, take it from a place that you trust"
     )

@@ -346,8 +346,10 @@ def _data(predicate: Predicate) -> str:
 def _verify(predicate: Predicate) -> str:
     return render_section(
         "Check it yourself",
-        "<p>You need this folder only: no data, no GPU.</p>"
-        "<pre>pip install dprecipe\ndprecipe verify .</pre>"
+        "<p>You need this folder and the program: no data, no GPU. Take dprecipe from a place that you trust, a "
+        "release of it or its repository (<code>pip install .</code> there), and not from the sender of this "
+        "folder.</p>"
+        "<pre>dprecipe verify .</pre>"
         f'<p class="small">{escape_html(predicate.what_a_signature_does_not_prove)}</p>',
     )
 

@@ -62,7 +62,7 @@ def test_each_answer_has_its_place() -> None:
     ]
     found = ask_answers(TABLE, "y", "patient", answer(*said, "", "400", "4", "St. Mary", "", "triage"))
     assert found.columns == {
-        "age": {"kind": "integer", "min": 0, "max": 110, "missing": 50},
+        "age": {"kind": "numeric", "min": 0, "max": 110, "missing": 50},
         "ward": {"kind": "category", "values": ["A", "B"]},
         "day": {"kind": "date", "min": "2020-01-01", "max": "2024-12-31", "format": "%d.%m.%Y"},
         "key": None,
@@ -81,7 +81,7 @@ def test_no_value_of_the_file_is_suggested() -> None:
 def test_what_is_not_answered_stays_open() -> None:
     assert ask_answers(TABLE, "y", None, answer()) == Declarations()
     found = ask_answers(TABLE, "y", "patient", answer("", "0"))
-    assert found.columns == {"age": {"kind": "integer", "min": 0}}
+    assert found.columns == {"age": {"kind": "numeric", "min": 0}}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_draft_of_answers_validates_or_names_its_blanks(
     findings = [finding for finding in check(path)[0] if finding.is_error]
     assert len(findings) == errors
     text = path.read_text("utf-8")
-    assert "age: {kind: integer, min: 0, max: 110, missing: 50}" in text
+    assert "age: {kind: numeric, min: 0, max: 110, missing: 50}" in text
     assert "model: {kind: linear}" in text
     assert "# statement:" in text
 

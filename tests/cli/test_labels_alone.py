@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -162,3 +163,16 @@ def test_a_remedy_of_a_budget_auto_is_a_cap_that_holds_the_answers() -> None:
         run("plan", "mine.yaml", *held, "--set", "mechanism.queries.answers=500", "--format", "json").output
     )
     assert {event["kind"] for event in limited["events"]} == {"noisy_threshold", "noisy_max"}
+
+
+def test_all_votes_of_an_account_count_together_whatever_their_file() -> None:
+    """Two files may hold votes of the same teachers, so no file is another data set."""
+    assert run("account", "create", "votes.db", "--epsilon", "8", "--delta", "1e-5", "--unit", "record").exit_code == 0
+    run("init", "mine.yaml", "--like", "pate-votes")
+    for number in (1, 2):
+        write_votes("npz", COUNTS[::-1] if number == 2 else COUNTS)
+        shutil.move("votes.npz", f"votes{number}.npz")
+        options = ("--set", f"mechanism.teachers.votes.path=votes{number}.npz", "--set", "budget.account=votes.db")
+        done = run("run", "mine.yaml", "--out", f"out{number}", *SMALL, *options)
+        assert done.exit_code == 0, done.output
+    assert "2 runs" in run("account", "show", "votes.db").output

@@ -160,6 +160,48 @@ def test_what_a_query_needs_is_said(release: Path, tmp_path: Path, trained_on: C
     assert call(release, f"visits={tmp_path / 'none.csv'}", "--no-verify").exit_code == 2
 
 
+SLOW = QUERY.replace(
+    "SELECT id, CAST(years AS DOUBLE) AS age, sex, ill FROM visits",
+    "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) "
+    "SELECT id, CAST(years AS DOUBLE) AS age, sex, ill FROM visits, n WHERE i < 0\n    rows: declared",
+)
+
+
+def test_a_query_that_never_ends_is_interrupted(
+    release: Path, tmp_path: Path, trained_on: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("duckdb", reason="duckdb is not installed")
+    assert SLOW != QUERY
+    monkeypatch.setattr("dprecipe.data.sources.query_time.LEAST_SECONDS", 1.0)
+    trained_on(SLOW)
+    (tmp_path / "a.csv").write_text("id,years,sex,ill\na,50,m,\n")
+    refused = call(release, f"visits={tmp_path / 'a.csv'}", "--no-verify", "--out", tmp_path / "out.csv")
+    assert refused.exit_code == 4
+    assert "the query takes longer than 1 s, the most for files of this size" in refused.stderr
+    assert not (tmp_path / "out.csv").exists()
+
+
+POSTGRES = QUERY.replace("duckdb", "postgres").replace(
+    "tables: {visits: v.csv}", "connection: WARD_DB\n    tables: {visits: ward.visits}"
+)
+
+
+def test_a_release_of_a_database_reads_its_querys_result(
+    release: Path, tmp_path: Path, trained_on: Callable[[str], None]
+) -> None:
+    trained_on(POSTGRES)
+    made = write_csv(tmp_path / "result.csv")
+    assert [row["prediction"] for row in rows_of(call(release, made, "--no-verify").stdout)] == expected_of(release)
+    (tmp_path / "a.csv").write_text("id,years,sex\na,50,m\n")
+    for name, code in ((tmp_path / "a.csv", 4), (f"visits={tmp_path / 'a.csv'}", 2)):
+        refused = call(release, name, "--no-verify")
+        assert (refused.exit_code, "psql: \\copy (SELECT" in refused.stderr) == (code, True), refused.output
+    for address in ("postgresql://me:secret@db/ward", "visits=postgresql://me:secret@db/ward"):
+        refused = call(release, address, "--no-verify")
+        assert (refused.exit_code, "postgresql:…: no address is opened" in refused.stderr) == (2, True)
+        assert "secret" not in refused.output
+
+
 def test_arrays_of_an_archive(tmp_path: Path, trained_on: Callable[[str], None]) -> None:
     make_release(tmp_path / "release", VECTORS)
     trained_on(VECTORS)
@@ -249,8 +291,7 @@ WHOLE = TABLE.replace("{kind: numeric, min: 0, max: 100, missing: 40}", "{kind: 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
 def test_records_that_cant_be_read(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column was drafted as whole numbers from a sample; a later file has fractions, and no one can change the
-    recipe."""
+    """A column is declared as whole numbers; a later file has fractions, and no one can change the recipe."""
     assert WHOLE != TABLE
     make_release(tmp_path / "release", WHOLE)
     rows = [("a", "50", "m"), ("b", "7.5", "f"), ("c", "8", "f"), ("d", "", "f"), ("e", "9.25", "m")]
@@ -441,3 +482,40 @@ def test_the_certificate_says_what_training_read(tmp_path: Path, release_of: Cal
         assert [row["id"] for row in rows_of(done.stdout)] == list("abcd")
     (release / "certificate.json").write_text("{}")
     assert list(rows_of(call(release, file, "--no-verify").stdout)[0]) == ["prediction"]
+
+
+FORMULAS = TABLE.replace('values: ["no", "yes"]', 'values: ["=cmd", "-1"]')
+NAMES = ["@SUM(A1)", "-2.5", "-", "=1+1", "\t=1", "＋1", "plain"]
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("ending", ["", ".csv", ".jsonl", ".parquet"])
+def test_formulas_are_told_and_can_be_guarded_and_what_is_written_is_read_again(
+    ending: str, guarded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_release(tmp_path / "release", FORMULAS)
+    file, out = tmp_path / "new.jsonl", tmp_path / f"out{ending}"
+    write_lines(file, [{"id": name, "age": 7 * number, "sex": "m"} for number, name in enumerate(NAMES)])
+    options = [*(["--out", out] if ending else []), *(["--guard-formulas"] if guarded else [])]
+    done = call(tmp_path / "release", file, "--no-verify", "--keep", "id", *options)
+    assert done.exit_code == 0, done.output
+    is_csv = ending in ("", ".csv")
+    told = ("an apostrophe stands" if guarded else "--guard-formulas puts an apostrophe") + " before each"
+    assert (f"would take for formulas ({told})" in done.stderr) == is_csv  # how many is for a terminal
+    if is_csv:
+        rows = rows_of(out.read_bytes().decode() if ending else done.stdout)
+    elif ending == ".jsonl":
+        rows = list(map(json.loads, out.read_text().splitlines()))
+    else:
+        rows = pq.read_table(out).to_pylist()
+    predicted = load(tmp_path / "release").predict([{"age": 7 * number, "sex": "m"} for number in range(len(NAMES))])
+    hidden = {"@SUM(A1)", "=1+1", "\t=1", "＋1", "=cmd"} if is_csv and guarded else set()
+    assert [row["id"] for row in rows] == [f"'{name}" if name in hidden else name for name in NAMES]
+    assert [row["prediction"] for row in rows] == [f"'{one}" if one in hidden else one for one in predicted.tolist()]
+    assert "=cmd" in predicted.tolist()
+    if is_csv:
+        watch(monkeypatch)
+        out.unlink(missing_ok=True)
+        formulas = 4 + predicted.tolist().count("=cmd")
+        again = call(tmp_path / "release", file, "--no-verify", "--keep", "id", *options)
+        assert f"formulas: {formulas} (" in again.stderr

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from dprecipe.cli.main import app
 from dprecipe.cli.run import run
 from dprecipe.faults import CertificateInvalid, UsageFault
 
@@ -78,3 +80,62 @@ def test_a_restart_that_finds_the_run_complete_verifies_its_release(
         run(recipe, out=out)
     monkeypatch.setenv("RANK", "1")
     assert run(recipe, out=out) == 0
+
+
+CSV = "{source: csv, path: absent/*.csv, columns: {a: {kind: boolean}}, label: {column: y, classes: 2}}"
+TABLES = RECIPE.replace("{source: digits, split: train}", CSV).replace("  size", "  test: {path: held.csv}\n  size")
+VOTES = """\
+recipe: dprecipe/v1
+name: labels
+data: {train: {source: elsewhere, classes: 2}, size: 900}
+model: {kind: none}
+mechanism:
+  kind: pate
+  teachers: {count: 9, votes: {path: votes.csv}}
+  aggregator: {kind: gnmax, noise: {family: gaussian, multiplier: auto}}
+  queries: {max: 3}
+budget: {epsilon: 3.0, delta: 1e-6}
+release: {labels: true}
+"""
+PUBLIC = """\
+recipe: dprecipe/v1
+name: public
+data:
+  train:
+    {source: csv, path: absent/*.csv, columns: {a: {kind: boolean}}, label: {column: y, classes: 2}, access: public}
+  test: {path: held.csv, access: public}
+  size: 900
+model: {kind: logistic_regression}
+mechanism: {kind: none}
+training: {steps: 2, batch_size: 10, optimizer: {kind: sgd, lr: 0.5}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        (TABLES, ["absent/*.csv: the pattern matches no file", "held.csv: no such data file"]),
+        (VOTES, ["votes.csv: no such data file"]),
+        (PUBLIC, ["absent/*.csv: the pattern matches no file", "held.csv: no such data file"]),
+    ],
+)
+def test_what_is_known_without_records_is_refused_before_the_plan_is_printed(
+    text: str, missing: list[str], tmp_path: Path
+) -> None:
+    recipe, out = tmp_path / "recipe.yaml", tmp_path / "run"
+    recipe.write_text(text, encoding="utf-8")
+    refused = CliRunner().invoke(app, ["run", str(recipe), "--out", str(out)])
+    assert (refused.exit_code, refused.stdout) == (4, "")
+    assert all(words in refused.stderr for words in missing)
+    out.mkdir()
+    (out / "notes.txt").write_text("mine", encoding="utf-8")
+    refused = CliRunner().invoke(app, ["run", str(recipe), "--out", str(out)])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "never overwritten" in refused.stderr
+
+
+def test_a_run_that_cant_be_resumed_prints_no_plan(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+    refused = CliRunner().invoke(app, ["run", str(tmp_path / "recipe.yaml"), "--resume", "--out", str(tmp_path / "r")])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "no run to resume" in refused.stderr

@@ -148,11 +148,11 @@ def test_records_are_compared_with_public_ones_alone(release: Path, tmp_path: Pa
 
 def test_declared_words_that_are_formulas_are_counted_and_guarded(tmp_path: Path) -> None:
     """Whoever made a release has chosen its columns and their values."""
-    columns = TypeAdapter(Columns).validate_python({"=a": {"kind": "category", "values": ("-1", "x")}})
+    columns = TypeAdapter(Columns).validate_python({"=a": {"kind": "category", "values": ("-1", "-x")}})
     assert list_texts(["=a"], columns) == ["=a"]
     with open_records(tmp_path / "made.csv", ["=a"], columns, guard_formulas=True) as file:
-        file.write([{"=a": "-1"}, {"=a": "x"}])
-    assert (tmp_path / "made.csv").read_text() == "'=a\n'-1\nx\n"
+        file.write([{"=a": "-1"}, {"=a": "-x"}])
+    assert (tmp_path / "made.csv").read_text() == "'=a\n-1\n'-x\n"
 
 
 def test_nothing_is_written_into_a_release(release: Path) -> None:

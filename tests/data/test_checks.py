@@ -110,6 +110,11 @@ BAD = {
         {},
         "data.train.label.missing",
     ),
+    "R331 missing of an array": (
+        {**NPZ, "classes": None, "several": ["a", "b"], "missing": "omit"},
+        {},
+        "data.train.missing",
+    ),
     "R331 name": ({**CSV, "label": {"column": "y", "several": ["a", "b;c"]}}, {}, "data.train.label.several"),
     "R331 name of a column": ({**CSV, "label": {"columns": ["u", "v;w"]}}, {}, "data.train.label.columns"),
     "R202 several": ({**CSV, "label": {"column": "y", "several": ["a", "a "]}}, {}, "data.train.label.several"),

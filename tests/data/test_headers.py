@@ -55,7 +55,7 @@ def test_kinds_that_fit(name: str, block: dict[str, Any], folder: Path) -> None:
         ("word", "integer", "hold texts"),
         ("word", "numeric", "hold texts"),
         ("when", "numeric", "hold dates"),
-        ("age", "date", "hold whole numbers"),
+        ("age", "date", "hold numbers"),
         ("age", "boolean", "values: [NO, YES]"),
         ("day", "date", "write how they are written: format"),
         ("Age", "integer", "there is no column 'Age' = write 'age'"),

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
+from dprecipe.data.columns import Column, ColumnBlock
+from dprecipe.data.counts import ColumnCounts
+from dprecipe.data.encoders import ColumnReport, encode_column
+from dprecipe.data.problems import Problems
 from dprecipe.data.sample import draft_column, draft_label, round_outward
 
 FINITE = st.floats(-1e12, 1e12, allow_nan=False)
@@ -45,7 +51,7 @@ def gap(fill: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("fields", "kind", "declared"),
     [
-        (["1", "2", "", "17", "NA"], "integer", {"min": 0, "max": 17, "missing": gap(2)}),
+        (["1", "2", "", "17", "NA"], "numeric", {"min": 0, "max": 17, "missing": gap(2)}),
         (["1.5", "2", "9.25"], "numeric", {"min": 0, "max": 10}),
         (
             ["1.5", "<0.5", "9.25", "3"],
@@ -54,10 +60,10 @@ def gap(fill: object) -> dict[str, object]:
         ),
         (["13,5", "1.234,5", "2,25"], "numeric", {"min": 0, "max": 1300, "decimal": "comma"}),
         (["45%", "12%", "7.5%"], "numeric", {"min": 0, "max": 50, "affixes": ["%"]}),
-        (["€ 12", "€ 1,000"], "integer", {"min": 0, "max": 1000, "decimal": "point", "affixes": ["€"]}),
+        (["€ 12", "€ 1,000"], "numeric", {"min": 0, "max": 1000, "decimal": "point", "affixes": ["€"]}),
         (["0123", "4711", "0815"], "name", {}),
         (["4111111111111111", "5500000000000004"], "name", {}),
-        (["1", "2", "3"], "name", {}),
+        (["1", "2", "3"], "row_number", {}),
         (["7", "7"], "empty", {}),
         (["0", "1", "1"], "boolean", {}),
         (["Yes", "no", ""], "boolean", {"missing": gap(False)}),
@@ -121,7 +127,16 @@ def test_fields_of_several_names_are_drafted_as_such() -> None:
 
 
 def test_a_column_that_ends_large_takes_no_memory() -> None:
-    assert draft_column(["0", "5", "999999999"]).kind == "integer"
+    assert draft_column(["0", "5", "999999999"]).kind == "numeric"
+
+
+def test_whole_numbers_are_drafted_so_that_a_later_fraction_is_read() -> None:
+    made = draft_column([str(number % 9) for number in range(90)], "children")
+    column = TypeAdapter[ColumnBlock](Column).validate_python({"kind": made.kind, **made.declared})
+    part, problems = np.zeros((1, 1), np.float32), Problems(private=True)
+    encode_column(["1.5"], column, part, ColumnReport("children", str, problems), ColumnCounts(made.kind))
+    problems.check()
+    assert part[0, 0] == np.float32(1.5 / 8)
 
 
 def test_dates_with_and_without_a_zone_are_dates() -> None:
@@ -142,9 +157,9 @@ def test_a_few_far_values_do_not_set_a_range() -> None:
         ("patient_id", [str(1000 + number // 2) for number in range(200)], "name"),
         ("customerNo", [str(1000 + number // 2) for number in range(200)], "name"),
         ("ID", [f"x{number % 90}y" for number in range(200)], "name"),
-        ("ward_id", [str(number % 7) for number in range(200)], "integer"),
+        ("ward_id", [str(number % 7) for number in range(200)], "numeric"),
         ("ward_id", ["AB"[number % 2] for number in range(200)], "category"),
-        ("humid", [str(1000 + number // 2) for number in range(200)], "integer"),
+        ("humid", [str(1000 + number // 2) for number in range(200)], "numeric"),
         ("case", [f"P{number // 2:04d}" for number in range(200)], "name"),
         ("case", [f"P{number // 2}" for number in range(200)], "name"),
         ("ICD", [f"E{number}.{number % 3}" for number in range(60)] * 2 + ["I10.0"] * 300, "text"),

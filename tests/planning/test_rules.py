@@ -12,6 +12,7 @@ import pytest
 from dprecipe.account.facts import new_facts
 from dprecipe.account.opening import create_account
 from dprecipe.cli.validate import check
+from dprecipe.faults import Finding
 from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
 from dprecipe.planning import accounts, rules
 from dprecipe.privacy.adjacency import Neighbouring
@@ -75,6 +76,32 @@ def test_a_regression_is_compared_by_a_metric_of_its_own(folder: Path, metric: s
     loaded = read(folder / "p184-number.yaml", (f"tuning.score.metric={metric}",))
     findings = rules.check(loaded.recipe, loaded.source.attachments)
     assert [finding.code for finding in findings if finding.is_error] == ["P187"]
+
+
+@pytest.mark.parametrize("paid", [", noise_multiplier: 12", ""])
+@pytest.mark.parametrize("metric", ["auc", "balanced_accuracy", "average_precision"])
+@pytest.mark.parametrize("test", ["{path: others.csv}", "{split: {by: unit, share: 0.2}}"])
+def test_units_of_several_records_are_led_to_public_records_first(
+    folder: Path, metric: str, paid: str, test: str
+) -> None:
+    """P184: a unit may move such a score by more than is proved, and no remedy protects records in its stead."""
+    text = (folder / "p184-paid-units.yaml").read_text("utf-8")
+    begin, end = text.index("  test:"), text.index("  size:")
+
+    def find_errors(test: str, paid: str) -> list[Finding]:
+        changed = f"{text[:begin]}  test: {test}\n{text[end:]}"
+        changed = changed.replace("{metric: accuracy, noise_multiplier: 12}", f"{{metric: {metric}{paid}}}")
+        loaded = read_text(changed)
+        return [one for one in rules.check(loaded.recipe, loaded.source.attachments) if one.is_error]
+
+    found = find_errors(test, paid)
+    assert {one.code for one in found} == {"P184"}
+    for finding in found:
+        first, *others = finding.remedy.split("; or ")
+        assert "as data.test" in first
+        assert "access: public" in first
+        assert not [other for other in others if "unit" in other]
+    assert find_errors("{path: published.csv, access: public}", "") == []
 
 
 REMEDIES: dict[str, tuple[str, ...]] = {

@@ -15,12 +15,13 @@ from typer.testing import CliRunner, Result
 from dprecipe.cli.main import app
 from dprecipe.cli.validate import check
 from dprecipe.contract.starter import Task
+from dprecipe.contract.table import mechanism_of
 from dprecipe.data import sample_files
 from dprecipe.data.files import DataFile
 from dprecipe.data.sample_files import Table, read_sample
 from dprecipe.planning import rules
 from dprecipe.recipe.read import read_text
-from dprecipe.recipe.starters import make_starter
+from dprecipe.recipe.starters import MECHANISMS, make_starter
 from tests.sweeps import sweep
 
 HEADER = ["patient", "age", "lactate", "ward", "admitted", "emergency", "note", "id", "outcome"]
@@ -110,7 +111,7 @@ def test_a_public_draft_validates_and_fits_its_sample(
     assert ("--unit patient" in made.output) == (by == "patient")
     if kind != "npz":
         for line in (
-            "age: {kind: integer, min: 0, max: 100}",
+            "age: {kind: numeric, min: 0, max: 100}",
             'ward: {kind: category, values: ["Größe: 3, links", icu, surgery]}',
             "note: {kind: text}",
             "# id: left out, its name says that it names someone or something",
@@ -325,3 +326,30 @@ def test_what_a_draft_chooses_is_a_recipe_at_every_size(size: int | None, label:
     text = make_starter("dpsgd", "csv", "s", data, task=Task(label, columns, size))
     assert [finding for finding in rules.check(read_text(text).recipe) if finding.is_error] == []
     assert ("full_batch" in text) == (bool(columns) and (size is None or size < 10_000))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(("size", "delta"), [(None, 1e-6), (99_999, 1e-6), (100_000, 1e-7), (3_000_000, 1e-8)])
+def test_delta_and_the_statement_are_set_and_no_text_is_replaced(
+    mechanism: str, size: int | None, delta: float
+) -> None:
+    quoted = "delta: 1e-6, batch_size: 256\nrelease: {report: true}\n"
+    usual = make_starter(mechanism, "digits", "s")
+    data = usual[usual.index("data:") : usual.index("model:")]
+    text = make_starter(mechanism, "digits", "s", data, task=Task(size=size), statement={"intended_use": quoted})
+    recipe = read_text(text).recipe
+    assert recipe.budget.delta == delta
+    if not mechanism_of(mechanism).has_student:  # whose starter no draft takes
+        assert recipe.release.statement is not None
+        assert recipe.release.statement.intended_use == quoted
+    assert read_text(usual).recipe.budget.delta == 1e-6
+
+
+def test_arrays_whose_labels_have_gaps_are_drafted_so_that_they_are_read(folder: Path) -> None:
+    labels = np.random.default_rng(0).normal(size=300)
+    labels[::7] = np.nan
+    np.savez(folder / "a.npz", features=np.zeros((300, 3), np.float32), labels=labels)
+    made = init(folder, "--from", str(folder / "a.npz"), "--public", "--label", "labels")
+    assert made.exit_code == 0, made.output
+    assert "missing: omit" in (folder / "draft.yaml").read_text("utf-8")
+    assert CliRunner().invoke(app, ["data", "check", str(folder / "draft.yaml")]).exit_code == 0

@@ -76,7 +76,7 @@ def test_naming_another_version_strips_nothing(what: str, version: str, copy: An
     forge(copy.release, change)
     (failure,) = tampering.failures_of(copy.release)
     assert f"dprecipe {version} made it" in failure
-    assert f"pip install dprecipe=={version}" in failure
+    assert "take it from a place that you trust" in failure
 
 
 @pytest.mark.parametrize("what", sorted(set(STRIPPED) - {"nothing"}))
@@ -93,7 +93,7 @@ def test_what_is_no_version_is_refused_and_not_repeated(version: Any, copy: Any,
     (failure,) = tampering.failures_of(copy.release)
     assert failure.isprintable()
     assert len(failure) < 300
-    assert "pip install" not in failure
+    assert "that version" not in failure
 
 
 def test_an_extra_file_under_another_version_is_found(copy: Any, tampering: Any) -> None:

@@ -22,10 +22,12 @@ from dprecipe.data.sources.base import (
 )
 from dprecipe.data.sources.labels import (
     COUNT,
+    MISSING,
     RANGE,
     SEVERAL,
     Classes,
     Count,
+    Missing,
     Range,
     Several,
     choose_target,
@@ -34,7 +36,7 @@ from dprecipe.data.sources.labels import (
 )
 from dprecipe.data.targets import ClassTarget, Target
 from dprecipe.faults import Finding
-from dprecipe.language.base import Text
+from dprecipe.language.base import SparseBlock, Text
 
 DIGITS_SHAPE = (8, 8)
 DIGITS_CLASSES = 10
@@ -126,8 +128,10 @@ class PublicIdx(PublicRecords, AnyIdx):
     classes: ClassVar[None] = None  # type: ignore[misc]  # no key of this block
 
 
-class AnyNpz(FileSource):
+class AnyNpz(FileSource, SparseBlock):
     """Arrays in a NumPy archive, in both blocks."""
+
+    left_out: ClassVar[tuple[str, ...] | None] = ("missing",)
 
     source: Literal["npz"]
     path: Text
@@ -138,6 +142,7 @@ class AnyNpz(FileSource):
     range: Range | None = Field(None, description=UNREAD)
     count: Count | None = Field(None, description=UNREAD)
     several: Several | None = Field(None, description=UNREAD)
+    missing: Missing | None = Field(None, description=UNREAD)
     records: Records | None = Field(None, description=RECORDS)
     access: Access
 
@@ -160,12 +165,26 @@ class Npz(Labelled, AnyNpz):
     range: Range | None = Field(None, description=RANGE)
     count: Count | None = Field(None, description=COUNT)
     several: Several | None = Field(None, description=f"{SEVERAL}, in an array (N, K) of 0 and 1")
+    missing: Missing | None = Field(None, description=f"{MISSING}. NaN in an array of floats is missing")
 
-    shared: ClassVar[tuple[str, ...]] = ("features", "labels", "shape", "classes", "range", "count", "several")
+    shared: ClassVar[tuple[str, ...]] = (
+        "features",
+        "labels",
+        "shape",
+        "classes",
+        "range",
+        "count",
+        "several",
+        "missing",
+    )
 
     @property
     def target(self) -> Target:
         return choose_target(self.classes, self.range, self.count, self.several)
+
+    @property
+    def omits_records(self) -> bool:
+        return self.missing is not None
 
     @property
     def described(self) -> frozenset[str]:
@@ -181,6 +200,9 @@ class Npz(Labelled, AnyNpz):
         yield from empty_range(self.range, f"{path}.range")
         if self.several is not None:
             yield from find_repeated(self.several, f"{path}.several")
+            if self.missing is not None:
+                reason = "0 and 1 for each name have no gaps: `missing` says nothing of them"
+                yield Finding("R331", reason, "remove it", f"{path}.missing")
 
 
 class PublicNpz(PublicRecords, AnyNpz):

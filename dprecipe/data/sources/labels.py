@@ -38,6 +38,8 @@ class Count(Block):
 
 
 COUNT = "how many there are, predicted as the rate of a Poisson distribution"
+Missing = Literal["omit"]
+MISSING = "`omit`: a record whose label is missing takes part with weight zero; without it, such a label is an error"
 SEVERAL = "names of which any may apply to a record: a yes or a no for each; declared, never measured"
 
 
@@ -63,11 +65,7 @@ class Label(SparseBlock):
     empty: Literal["none"] | None = Field(
         None, description="that in an empty field none of `several` applies; without it, such a field is an error"
     )
-    missing: Literal["omit"] | None = Field(
-        None,
-        description="`omit`: a record whose label is missing takes part with weight zero; without it, such a field is "
-        "an error",
-    )
+    missing: Missing | None = Field(None, description=MISSING)
     decimal: Decimal | None = Field(None, description=f"of a `range` or `count`: {DECIMAL}")
     affixes: Affixes | None = Field(None, description=f"of a `range` or `count`: {AFFIXES}")
 

@@ -24,6 +24,7 @@ from dprecipe.data.files import READ_ERRORS, DataFile, locate_files
 from dprecipe.data.query import FUNCTIONS, find_reason, frozenset_of
 from dprecipe.data.raw import Limits, Raw, Reading
 from dprecipe.data.sources.queries import AnyDuckDb, format_of
+from dprecipe.data.sources.query_time import QueryTime
 from dprecipe.data.sources.read_parquet import BATCH_ROWS, ParquetShards
 from dprecipe.data.words import find_columns
 from dprecipe.faults import DataFault
@@ -87,17 +88,23 @@ class Result:
 
 @contextmanager
 def open_result(
-    source: AnyDuckDb, files: Mapping[str, Sequence[DataFile]], by_row: bool, result: DataFile, reading: Limits
+    source: AnyDuckDb,
+    files: Mapping[str, Sequence[DataFile]],
+    by_row: bool,
+    result: DataFile,
+    reading: Limits,
+    seconds: float | None = None,
 ) -> Iterator[Result]:
     """Yields the result of a source's query over the files of each table. `by_row`: each row of it has to be made of
-    one row of a table. `result`: what messages call it.
+    one row of a table. `result`: what messages call it. `seconds`: the most that it may take; None: however long.
 
     Raises:
-        DataFault: a file is damaged, the query is refused or fails, or selects no row.
+        DataFault: a file is damaged, the query is refused or fails, takes too long, or selects no row.
     """
     finished = reading.problems.finished
     are_stored = all(format_of(file.path.name) == "parquet" for shards in files.values() for file in shards)
     with _connect(files, not by_row) as connection:
+        limit = QueryTime(seconds, connection.interrupt)
         try:
             check_statement(connection, source.query, source.tables, by_row, result)
         except duckdb.Error as error:
@@ -105,8 +112,9 @@ def open_result(
         for name, shards in files.items():
             connection.execute(f'CREATE VIEW "{name}" AS {_select_files(shards, source.delimiter)}')
         try:
-            relation = connection.sql(source.query)
-            names = list(relation.columns)
+            with limit.running():
+                relation = connection.sql(source.query)
+                names = list(relation.columns)
         except duckdb.Error as error:  # of the text: no row has been looked at
             raise _refused(result, error, finished) from None
 
@@ -114,7 +122,13 @@ def open_result(
             stored = find_columns(wanted, names, result, are_stored, finished)
             first = 0
             try:
-                for batch in relation.to_arrow_reader(BATCH_ROWS):
+                with limit.running():
+                    batches = iter(relation.to_arrow_reader(BATCH_ROWS))
+                while True:
+                    with limit.running():
+                        batch = next(batches, None)
+                    if batch is None:
+                        break
                     yield ArrowChunk(result, first, select_columns(batch, stored))
                     first += batch.num_rows
                     if first > reading.max_rows:

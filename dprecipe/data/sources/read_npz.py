@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dprecipe.data.archive import Archive, is_integer, open_archive
 from dprecipe.data.collector import RecordCollector
 from dprecipe.data.files import locate_file
+from dprecipe.data.omitted import mark_missing
 from dprecipe.data.raw import (
     Raw,
     Reading,
@@ -28,7 +29,7 @@ from dprecipe.data.several import several_labels
 from dprecipe.data.sources.arrays import AnyNpz, Npz
 from dprecipe.data.sources.base import Labelled
 from dprecipe.data.table import read_names
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, TokenTarget
 from dprecipe.faults import DataFault
 
 SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
@@ -48,7 +49,7 @@ def read(source: AnyNpz, root: Path, reading: Reading) -> Raw:
     file = locate_file(source.path, root)
     with open_archive(file, SAVE) as archive:
         count = archive.dims(*form)[0]
-        others = [] if labelled is None else [(labelled.labels, _label_form(labelled.target))]
+        others = [] if labelled is None else [(labelled.labels, _label_form(labelled))]
         others += [(array, NAMES) for array in reading.naming_columns]
         for name, other in others:
             if archive.dims(name, *other)[0] != count:
@@ -61,7 +62,7 @@ def read(source: AnyNpz, root: Path, reading: Reading) -> Raw:
         chosen = _choose(file, archive, part, collector, reading)
         labels: NDArray[Any] = drop_labels(len(chosen))
         if labelled is not None:
-            labels = archive.array(labelled.labels, *_label_form(labelled.target), part)[chosen]
+            labels = archive.array(labelled.labels, *_label_form(labelled), part)[chosen]
             subject = f"{file.name}, {labelled.labels!r}"
             labels = check_labels(labels, labelled, subject, reading, part.start + chosen)
         start = 0
@@ -95,7 +96,12 @@ def _choose(
 def check_labels(
     labels: NDArray[Any], labelled: Labelled, subject: str, reading: Reading, numbers: NDArray[np.int64]
 ) -> NDArray[np.int64] | NDArray[np.float32]:
-    """Labels as a run takes them; what is wrong with them is added to the reading's problems."""
+    """Labels as a run takes them; what is wrong with them is added to the reading's problems. NaN is a missing label
+    where records without one are omitted."""
+    if labelled.omits_records and labels.dtype.kind == "f" and (missing := np.isnan(labels)).any():
+        reading.counts.column("label", "label").missing += int(missing.sum())
+        present = check_labels(labels[~missing], labelled, subject, reading, numbers[~missing])
+        return mark_missing(present, missing)
     match labelled.target:
         case ClassTarget(classes=classes):
             return class_labels(labels, classes, subject, reading.problems, numbers)
@@ -142,7 +148,9 @@ Form = tuple[tuple[int | None, ...], str, Callable[[np.dtype[Any]], bool]]
 NAMES: Form = ((), "texts or integers", _is_id)
 
 
-def _label_form(target: Target) -> Form:
+def _label_form(labelled: Labelled) -> Form:
+    target = labelled.target
     if isinstance(target, SeveralTarget):
         return (len(target.names),), "0 and 1, or truth values", _is_answer
-    return ((), "numbers", is_number) if isinstance(target, NumberTarget) else ((), "integers", is_integer)
+    are_floats = isinstance(target, NumberTarget) or labelled.omits_records  # NaN is one
+    return ((), "numbers", is_number) if are_floats else ((), "integers", is_integer)

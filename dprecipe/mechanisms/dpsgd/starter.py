@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dprecipe.contract.starter import Task, choose_batch_size
+from collections.abc import Mapping
+
+from dprecipe.contract.starter import Task
 
 _MODEL = {
     "digits": "{kind: logistic_regression}",
@@ -22,32 +24,38 @@ mechanism:
   noise: {{family: gaussian, multiplier: auto}}    # auto: solved, so that the run just fits the budget
   sampling: {sampling}
 
-budget: {{epsilon: 3.0, delta: 1e-6}}    # the most that may be spent; delta far below 1 / data.size
+budget: {{epsilon: 3.0, delta: {delta}}}    # the most that may be spent; delta far below 1 / data.size
 
 training:
   {length}
   optimizer: {optimizer}
 
 runtime: {{device: auto, seed: 0}}       # nothing here can change what is spent
-release: {{report: true}}
+{release}
 """
-_BATCHES = {
-    "sampling": "{scheme: poisson, batch_size: 256}   # units of one step, on average",
+_PASSES = {
     "length": "epochs: 20                 # passes over the data; or `steps`",
     "optimizer": "{kind: sgd, lr: 1.0, momentum: 0.9}",
 }
 
 
-def starter_text(source: str, data: str, task: Task | None = None) -> str:
+def starter_text(source: str, data: str, task: Task) -> str:
     """Returns a recipe without its name; `data` is the source's block."""
-    if task is None or not task.columns:
-        model = "{kind: linear}" if task is not None and _is_number(task) else _MODEL[source]
-        sampling = _BATCHES["sampling"].replace("256", str(choose_batch_size(task, 256)))
-        return f"{data}\nmodel: {model}\n{_REST.format(**_BATCHES | {'sampling': sampling})}"
+    if not task.columns:
+        model = "{kind: linear}" if _is_number(task) else _MODEL[source]
+        return f"{data}\nmodel: {model}\n{_write_rest(task, _PASSES | _sample(task.choose_batch_size(256)))}"
     model = "{kind: linear}" if _is_number(task) else "{kind: logistic_regression}"
     if not task.label:
         model += "    # of a number or a count: linear, and lr a sixteenth"
-    return f"{data}\nmodel: {model}\n{_REST.format(**_choose_steps(task))}"
+    return f"{data}\nmodel: {model}\n{_write_rest(task, _choose_steps(task))}"
+
+
+def _write_rest(task: Task, steps: Mapping[str, str]) -> str:
+    return _REST.format(**steps, delta=task.delta, release=task.release)
+
+
+def _sample(batch_size: int) -> dict[str, str]:
+    return {"sampling": f"{{scheme: poisson, batch_size: {batch_size}}}   # units of one step, on average"}
 
 
 def _is_number(task: Task) -> bool:
@@ -68,6 +76,5 @@ def _choose_steps(task: Task) -> dict[str, str]:
         "  average: {kind: tail, fraction: 0.5}    # of the iterates: less noise, at no price",
     }
     if task.size is not None and task.size >= MANY:
-        sampling = f"{{scheme: poisson, batch_size: {task.size // 20}}}   # units of one step, on average"
-        chosen |= {"sampling": sampling, "length": "epochs: 20                 # passes over the data; or `steps`"}
+        chosen |= _sample(task.size // 20) | {"length": _PASSES["length"]}
     return chosen

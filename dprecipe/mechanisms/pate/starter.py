@@ -131,7 +131,7 @@ _CHOICES = {
 }
 
 
-def starter_text(source: str, _: str, task: Task | None = None) -> str:
+def starter_text(source: str, _: str, task: Task) -> str:
     """Returns a recipe without its name. It has a data block of its own, because PATE also needs public records."""
     data = _DATA.get(source) or _TABLE.replace("&SOURCE", source)
     student, count, model, aggregator, queries, epsilon, training = _CHOICES[source]
@@ -150,7 +150,7 @@ mechanism:
 {aggregator}\
   queries: {{max: {queries}}}{"":<{11 - len(str(queries))}}# public records that the teachers vote on
 
-budget: {{epsilon: {epsilon}, delta: 1e-6{relation}}}    # delta far below 1 / data.size
+budget: {{epsilon: {epsilon}, delta: {task.delta}{relation}}}    # delta far below 1 / data.size
 {training}
 runtime: {{device: auto, seed: 0}}       # nothing here changes the privacy cost
 release: {{report: true, labels: false}}    # labels: true also publishes the answers

@@ -18,7 +18,7 @@ _CHOICES = {
 }
 
 
-def starter_text(source: str, data: str, task: Task | None = None) -> str:
+def starter_text(source: str, data: str, task: Task) -> str:
     """Returns a recipe without its name. Adds a bound on the features to `data`, the source's block."""
     data = data.replace(
         "# or {column: user_id, max_records: 8}: all records of a user", "# who is protected: one record"
@@ -39,11 +39,11 @@ mechanism:
   order: permuted            # one random order for all passes; or sequential: a guarantee for each position
 
 # The budget; delta far below 1 / data.size. Replacing a record leaves all others at their positions.
-budget: {{epsilon: {epsilon}, delta: 1e-6, neighbouring: replace_one}}
+budget: {{epsilon: {epsilon}, delta: {task.delta}, neighbouring: replace_one}}
 
 training:
   epochs: {passes:<19}# passes over the data; or `steps`
 
 runtime: {{device: auto, seed: 0}}       # nothing here changes the privacy cost
-release: {{report: true}}
+{task.release}
 """

@@ -114,13 +114,14 @@ def check_trained(plan: Plan, unit: str, charged: int, trained: int, files: str,
     missing, planned = charged - trained, plan.length.steps
     if missing <= 0:
         return
-    text = f"{charged:,} of {planned:,} {unit} are charged, and the model has {trained:,} of them"
+    noun = "model" if plan.has_model else "release"
+    text = f"{charged:,} of {planned:,} {unit} are charged, and the {noun} has {trained:,} of them"
     if 2 * missing <= planned or accepted:
         report_progress(f"{text}: the certificate says so")
         return
     raise BudgetSpent(
-        f"{text}: what can be released is hardly trained",
-        f"put {files} back, if there is a copy; or publish the model as it is with --resume --accept-lost-steps: card "
+        f"{text}: what can be released is " + ("hardly trained" if plan.has_model else "mostly lost"),
+        f"put {files} back, if there is a copy; or publish the {noun} as it is with --resume --accept-lost-steps: card "
         "and certificate say what it lacks (a new run on the same records spends a second budget)",
     )
 

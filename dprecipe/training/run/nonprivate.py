@@ -49,6 +49,7 @@ from dprecipe.models.public_record import KEY, InitialWeights, PublicRecord, Use
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.hub import SequenceClassifier
 from dprecipe.nonprivate import documents
+from dprecipe.nonprivate.place import choose_folder
 from dprecipe.nonprivate.plan import PublicPlan
 from dprecipe.priors.record import digest_tensors
 from dprecipe.progress import Progress
@@ -95,9 +96,7 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None, resume: bool = 
         Interrupted: the user stopped it; `resume` continues.
     """
     started = time.monotonic()
-    target = out or Path("runs") / f"{plan.name}-{plan.digest.removeprefix('sha256:')[:8]}"
-    if target.exists():
-        raise UsageFault(f"{target} exists; a run folder is never overwritten", "choose another with --out")
+    target = choose_folder(plan, out)
     records, used = read_records(plan, root)
     facts, device = describe_data(plan.data), device_of(plan.runtime.device)
     module, initial = build_from(plan.model, plan.runtime.seed, Path(plan.source.file).parent, facts)

@@ -115,7 +115,9 @@ def request_run(plan: Plan, options: RunOptions) -> RunRequest:
     Raises:
         RecipeError, PlanRefused: a policy is wrong, or does not allow the run.
         UsageFault: the plan is that of a tuned run; the mechanism has no use for an option; several processes were
-            started for a mechanism that runs in one; or the signing key can't be used.
+            started for a mechanism that runs in one; the signing key can't be used; or the folder exists (or, with
+            `resume`, does not).
+        RunFailed: see `RunFolder.open`.
     """
     check_trains_once(plan)
     path = RunFolder.default(plan) if options.out is None else options.out
@@ -126,6 +128,8 @@ def request_run(plan: Plan, options: RunOptions) -> RunRequest:
         return request
     began = RunFolder(path).policies if resume else None
     request = replace(request, plan=enforce_on_run(plan, root, options.replaced, began))
+    if place != "follower":
+        RunFolder.open(path, plan) if resume else RunFolder.absent(path)
     load_signing_key(plan)
     if "WORLD_SIZE" in os.environ and "processes" not in mechanism_of(plan.mechanism).runtime_options:
         raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")

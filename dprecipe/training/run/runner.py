@@ -189,22 +189,27 @@ class Rehearsal:
 
     done: str
     """Description of the trial and its speed, in words."""
-    seconds: float
-    """Estimated seconds of the whole run. Where units may have several records, that is at most: all have as many."""
+    seconds: float | None
+    """Estimated seconds of training, at the pace of now; None where nothing is trained. Where units may have several
+    records, that is at most: all have as many."""
     checks: tuple[Check, ...]
     remarks: tuple[str, ...] = ()
     """Remarks on how gradients are computed, if it makes a difference, in words."""
     least_seconds: float | None = None
     """Estimated seconds where each unit has one record; None where none may have more."""
 
-    def describe_time(self) -> str:
-        """Describes how long the run takes. How many records the units have is private, so that both ends are shown."""
-        if self.least_seconds is None:
-            return f"about {write_duration(self.seconds)} for the run"
-        return (
-            f"for the run at most about {write_duration(self.seconds)}, if each unit has all the records that it may "
-            f"have, and about {write_duration(self.least_seconds)}, if each has one"
-        )
+    def describe(self) -> str:
+        """Describes what was tried, and how long training takes. How many records the units have is private, so that
+        both ends are shown."""
+        if self.seconds is None:
+            return f"rehearsed {self.done}; nothing was spent"
+        takes = f"about {write_duration(self.seconds)}"
+        if self.least_seconds is not None:
+            takes = (
+                f"at most {takes}, if each unit has all the records that it may have, and about "
+                f"{write_duration(self.least_seconds)}, if each has one"
+            )
+        return f"rehearsed {self.done}; on a machine as busy as now, training takes {takes}; nothing was spent"
 
 
 def write_duration(seconds: float) -> str:

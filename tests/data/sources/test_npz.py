@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dprecipe.data.load import load
+from dprecipe.data.omitted import OMITTED
 from dprecipe.faults import DataFault
 
 FEATURES = np.linspace(-1, 1, 12, dtype=np.float64).reshape(4, 3)
@@ -163,3 +164,44 @@ def test_a_damaged_archive(read) -> None:
     content[start : start + 20] = b"\xff" * 20
     with pytest.raises(DataFault):
         read(bytes(content))
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("labels", "declared", "expected"),
+    [
+        ([5.0, NAN, 0.0, 12.0], {"range": [0, 10]}, [0.0, None, -1.0, 1.0]),
+        ([1.0, NAN, 0.0, NAN], {"classes": 2}, [1, OMITTED, 0, OMITTED]),
+        ([5.0, 0.0, NAN, 99.0], {"count": {"max": 9}}, [5.0, 0.0, None, 9.0]),
+        ([1, 0, 1, 0], {"classes": 2}, [1, 0, 1, 0]),  # whole numbers have no gap
+    ],
+)
+def test_nan_is_a_missing_label_where_records_without_one_are_omitted(
+    read, labels: list[float], declared: dict[str, object], expected: list[float | None]
+) -> None:
+    asked = {"classes": None, **declared, "arrays": {"labels": np.array(labels)}}
+    found = read(**asked, missing="omit").labels.tolist()
+    assert [None if label != label else label for label in found] == expected
+    if NAN in labels:
+        with pytest.raises(DataFault):
+            read(**asked)
+
+
+def test_other_faults_of_labels_with_gaps_stay_faults(read) -> None:
+    for labels, said in (
+        ([1.5, NAN, 0, 1], "a label is outside 0 … 1, or has a fraction"),
+        ([np.inf, NAN, 0, 1], "a label is outside 0 … 1"),
+    ):
+        with pytest.raises(DataFault, match=said):
+            read(arrays={"labels": np.array(labels)}, missing="omit")
+    with pytest.raises(DataFault, match="a label is not a finite number") as caught:
+        read(arrays={"labels": np.array([1.5, NAN, 0, 1])}, classes=None, range=[0, 2])
+    assert "missing: omit" in caught.value.remedy
+
+
+def test_a_recipe_without_gaps_has_the_digest_that_it_had(read, block) -> None:
+    train = {"source": "npz", "path": "a.npz", "shape": [3], "classes": 2}
+    assert "missing" not in block(train).train.model_dump(mode="json")
+    assert block({**train, "missing": "omit"}).train.model_dump(mode="json")["missing"] == "omit"

@@ -154,6 +154,25 @@ def test_a_frame_of_pandas_with_gaps(tmp_path: Path) -> None:
     dprecipe.verify(finished.release)
 
 
+@pytest.mark.parametrize("from_python", [False, True])
+def test_arrays_with_gaps(tmp_path: Path, from_python: bool) -> None:
+    write_rows(tmp_path)
+    header, *rows = (tmp_path / "train.csv").read_text("utf-8").splitlines()
+    columns = dict(zip(header.split(","), zip(*(row.split(",") for row in rows), strict=True), strict=True))
+    features, days = np.array(columns["age"], np.float32)[:, None], np.array(columns["days"], np.float64)
+    days[::GAPS] = np.nan
+    np.savez(tmp_path / "train.npz", features=features, labels=days)
+    text = recipe(OMITTED, LINEAR)
+    begin, end = text.index("data:"), text.index("model:")
+    data = "data:\n  train: {source: npz, path: train.npz, shape: [1], range: [-10, 30], missing: omit}\n"
+    plan = plan_of(read_text(f"{text[:begin]}{data}  size: {len(days)}\n{text[end:]}", "recipe.yaml"))
+    assert "omitted_records" in {assumption.id for assumption in plan.assumptions}
+    given = dprecipe.Records.from_torch(torch.from_numpy(features), torch.from_numpy(days)) if from_python else None
+    finished = run(plan, tmp_path / "run", data_root=tmp_path, train=given)
+    dprecipe.verify(finished.release)
+    assert np.isfinite(load(finished.release).predict(features[:9])).all()
+
+
 def test_without_privacy(tmp_path: Path) -> None:
     write_rows(tmp_path)
     text = recipe(COUNT, MLP, "{kind: none}", "batch_size: 20,", lr=0.02).replace(

@@ -28,7 +28,7 @@ from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read
 from dprecipe.training.program.records import Store
 from dprecipe.training.run import checkpoint
-from dprecipe.training.run.runner import write_duration
+from dprecipe.training.run.runner import Rehearsal, write_duration
 from dprecipe.training.run.start import rehearse
 from dprecipe.training.steps import noisy_steps
 from dprecipe.training.steps import stepwise as training
@@ -374,8 +374,8 @@ def test_a_rehearsal_takes_all_records_that_a_unit_may_have_and_then_one(
     assert batches == sorted(batches, reverse=True)
     assert set(batches) == {4, 1}
     assert rehearsal.least_seconds is not None
-    assert 0 < rehearsal.least_seconds <= rehearsal.seconds
-    assert re.match("for the run at most about .* if each has one$", rehearsal.describe_time())
+    assert 0 < rehearsal.least_seconds <= (rehearsal.seconds or 0.0)
+    assert re.search("training takes at most about .* if each has one; nothing was spent$", rehearsal.describe())
 
 
 def test_the_ends_of_a_rehearsal_are_in_order_where_the_machine_was_busier_later(
@@ -397,7 +397,12 @@ def test_the_ends_of_a_rehearsal_are_in_order_where_the_machine_was_busier_later
 def test_where_each_unit_is_one_record_a_rehearsal_tells_one_time(small: Small) -> None:
     rehearsal = rehearse(small())
     assert rehearsal.least_seconds is None
-    assert re.match("about .* for the run$", rehearsal.describe_time())
+    said = "; on a machine as busy as now, training takes about [^,]*; nothing was spent$"
+    assert re.search(said, rehearsal.describe())
+
+
+def test_a_rehearsal_that_trains_nothing_tells_no_time() -> None:
+    assert Rehearsal("the noise alone", None, ()).describe() == "rehearsed the noise alone; nothing was spent"
 
 
 def test_a_duration_is_told_in_the_unit_that_a_person_would_choose() -> None:

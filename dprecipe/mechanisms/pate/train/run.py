@@ -146,7 +146,7 @@ class VotingRunner(Runner[PateProgram]):
         teachers, device = teachers_of(plan), device_of(plan.runtime.device)
         tried = [checks.noise_scale(plan)]
         if teachers.votes is not None:
-            return Rehearsal("the noise alone: the votes come from a file", 0.0, tuple(tried))
+            return Rehearsal("the noise alone: the votes come from a file", None, tuple(tried))
         lesson, size = lesson_of(plan, teachers), max(1, round(plan.mechanism_plan.expected_batch))
         tried += [checks.check_parts(teachers.count), checks.check_vote_sensitivity(lesson, device)]
         group = min(lesson.group(device), teachers.count)
@@ -162,7 +162,7 @@ class VotingRunner(Runner[PateProgram]):
             )
         seconds = (time.monotonic() - clock) / group
         beside = 1 if device.type != "cpu" and lesson.training is not None else count_cpus()
-        done = f"{group} of {teachers.count} teachers on synthetic records: {seconds:.2g} s a teacher"
+        done = f"{group} of {teachers.count} teachers on synthetic records, and no student: {seconds:.2g} s a teacher"
         return Rehearsal(done, seconds * teachers.count / beside, tuple(tried))
 
     def audit(self, plan: Plan, request: AuditRequest) -> AuditEvidence:

@@ -460,6 +460,7 @@ def test_a_rehearsal_spends_nothing_and_leaves_nothing(
     before = sorted(tmp_path.rglob("*"))
     result = rehearse(plan)
     assert "25 of 25 teachers" in result.done
+    assert result.seconds is not None
     assert result.seconds > 0
     assert {check.id for check in result.checks} == {"noise_scale", "parts_disjoint", "vote_sensitivity"}
     assert "votes come from a file" in rehearse(files).done

@@ -182,6 +182,7 @@ def test_a_rehearsal_reads_nothing_and_tries_everything(hidden: Planned, tmp_pat
     (tmp_path / "records.npz").unlink()
     rehearsal = rehearse(plan)
     assert {check.id for check in rehearsal.checks} == CHECKS.keys()
+    assert rehearsal.seconds is not None
     assert rehearsal.seconds > 0
     assert "steps on synthetic records" in rehearsal.done
 
