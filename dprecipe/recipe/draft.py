@@ -318,7 +318,7 @@ def _write_steps(kinds: Mapping[str, str], size: int | None, scaling: Scaling | 
     else:
         means, deviations = (dump_inline(list(one)) for one in (scaling.means, scaling.deviations))
         steps += [
-            "    - scale:                 # (feature - mean) / std, measured on the sample; in the order of the columns",
+            "    - scale:                 # (feature - mean) / std, measured on the sample, in the columns' order",
             f"        mean: {means}",
             f"        std: {deviations}",
         ]

@@ -80,10 +80,10 @@ def _choose_steps(task: Task) -> dict[str, str]:
 
 
 def _fit_steps(task: Task, measured: Measured) -> tuple[float, float]:
-    """Returns clip norm and rate for scaled features: at zero weights, a gradient is a record times its error.
+    """Returns clip norm and rate for scaled features: at first, a gradient is as long as a record times its error.
 
-    The norm is a little below the usual gradient's. Of numbers with many records it is above, as far as the noise allows:
-    skewed labels would lose their long errors.
+    The norm is a little below what is usual. Of numbers with many records it is up to four times that, as far as noise
+    allows: skewed labels have long errors, and cutting these moves the model away from the mean.
     """
     squared = measured.norm**2
     if not _is_number(task):
