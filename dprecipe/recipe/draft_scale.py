@@ -1,6 +1,6 @@
 """Measurements of a public sample: constants that scale its features, and what a first model is chosen by.
 
-Nothing here may be used on private records: a mean or a deviation of theirs would be a release that nobody pays for.
+Nothing here may be used on private records: a mean or a deviation of theirs would be a release without a price.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dprecipe.data.writing import Writing
 MAX_SCALED = 100
 """Features whose constants a recipe may list, so that it can still be read."""
 INDICATOR = 0.5
-"""What an indicator is divided by: by its own deviation, rare ones would be as long as all others together."""
+"""Divisor of an indicator: by its own deviation, a rare one would be as long as all others together."""
 LEAST = 0.02
 """Smallest deviation that a feature of a range of 1 is divided by."""
 DIGITS = 3

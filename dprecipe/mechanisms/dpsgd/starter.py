@@ -14,7 +14,7 @@ _MODEL = {
 }
 MANY = 10_000
 """Fewer records than this all join in each step: without sampling, they need no more noise for the same accuracy."""
-RECORDS = 15
+RECORDS = 30
 """Records for each weight from which on more noise costs less than gradients that are cut: then the clip norm grows."""
 _REST = """\
 
@@ -92,7 +92,7 @@ def _fit_steps(task: Task, measured: Measured) -> tuple[float, float]:
     if "count" in task.label:
         return usual, 1.0 / (squared * max(1.0, measured.mean))
     records = (task.size or 0) / (RECORDS * (1 + measured.features))
-    return usual * min(max(records, 1.0), 4.0), 1.0 / squared
+    return usual * min(max(records, 0.8), 4.0), 1.0 / squared
 
 
 def _round(value: float) -> float:
