@@ -8,16 +8,33 @@ from typing import Protocol, final
 
 @final
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """Measurements of a public sample as the model sees it.
+
+    `features`: their number; `norm`: the root mean square of a record's length, with the 1 of a bias; `mean` and
+    `deviation` of a number's label in the units of its loss (half of its range, or counts), 0 of classes.
+    """
+
+    features: int
+    norm: float
+    mean: float
+    deviation: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Task:
     """The task of a starter: the keys that declare its label, its number of columns, and of records or units, and its
     block `release`.
 
     `label` is empty and `size` None where a draft leaves them open, or there is none; `columns` is 0 for arrays.
+    `measured`: of a public sample whose features are scaled one by one.
     """
 
     label: tuple[str, ...] = ()
     columns: int = 0
     size: int | None = None
+    measured: Measured | None = None
     release: str = "release: {report: true}"
 
     @property

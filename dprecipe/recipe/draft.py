@@ -18,6 +18,7 @@ from dprecipe.data.sample import LEFT_OUT, Drafted, draft_column, draft_label, i
 from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, Table
 from dprecipe.data.words import MARKS, NULLS, Header
 from dprecipe.faults import UsageFault
+from dprecipe.recipe.draft_scale import Scaling, measure_scaling, read_label
 from dprecipe.recipe.mismatch import BLANK
 from dprecipe.text.dump import dump_inline
 from dprecipe.text.load import FORBIDDEN
@@ -140,6 +141,7 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
     lines: list[str] = []
     names: list[str] = []
     kinds: dict[str, str] = {}
+    public: dict[str, dict[str, Any]] = {}
     for name, texts in table.columns.items():
         if name in (label, unit):
             continue
@@ -165,6 +167,7 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
             lines.append(f"      # {dump_inline(name)}: left out, {remark}")
             continue
         kinds[name] = "text" if made.kind in LEFT_OUT else made.kind
+        public[name] = {"kind": made.kind, **made.declared}
         lines.append(f"      {dump_inline(name)}: {_write_column(made, asked.public)}")
     if not kinds:
         raise UsageFault(
@@ -183,6 +186,9 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
     elif table.cut and (unit is not None or table.rows <= MAX_ROWS + 1):
         size = BLANK
     counted = size if isinstance(size, int) else None
+    scaling = None
+    if asked.public and "text" not in kinds.values():
+        scaling = measure_scaling(public, table.columns, read_label(table.columns[label], declared))
     delimiter = [] if table.delimiter == "," else [f"    delimiter: {dump_inline(table.delimiter)}"]
     sample = "    # the sample; the private file takes its place" if asked.public else ""
     text = "\n".join(
@@ -203,13 +209,13 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
             ),
             f"  size: {size}{SIZE.format(what=what)}",
             _write_unit(unit, units, asked),
-            *_write_steps(kinds, counted),
+            *_write_steps(kinds, counted, scaling),
             "",
         ]
     )
     return DraftedData(
         text,
-        Task(_list_known(declared), len(kinds), counted),
+        Task(_list_known(declared), len(kinds), counted, None if scaling is None else scaling.measured),
         _list_remarks(table, names if unit is None else (), asked),
     )
 
@@ -299,7 +305,7 @@ def _write_unit(unit: str | None, names: Sequence[str], asked: Asked) -> str:
     return f"  unit: {dump_inline({'column': unit, 'max_records': most})}    # the first records of each are used"
 
 
-def _write_steps(kinds: Mapping[str, str], size: int | None) -> list[str]:
+def _write_steps(kinds: Mapping[str, str], size: int | None, scaling: Scaling | None) -> list[str]:
     hashed = [name for name, kind in kinds.items() if kind == "text"]
     buckets = 256 if size is None or size >= FEW else 64
     steps = (
@@ -307,8 +313,15 @@ def _write_steps(kinds: Mapping[str, str], size: int | None) -> list[str]:
     )
     if hashed:
         steps.append(f"    - hash: {dump_inline({'columns': hashed, 'buckets': buckets, 'tokens': 'words'})}")
-    else:
+    elif scaling is None:
         steps.append("    - scale: {mean: 0.5, std: 0.5}    # from 0 … 1 to -1 … 1: fewer steps reach the optimum")
+    else:
+        means, deviations = (dump_inline(list(one)) for one in (scaling.means, scaling.deviations))
+        steps += [
+            "    - scale:                 # (feature - mean) / std, measured on the sample, in the columns' order",
+            f"        mean: {means}",
+            f"        std: {deviations}",
+        ]
     return ["  preprocess:", *steps]
 
 

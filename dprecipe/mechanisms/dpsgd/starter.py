@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dprecipe.contract.starter import Task
+from dprecipe.contract.starter import Measured, Task
 
 _MODEL = {
     "digits": "{kind: logistic_regression}",
@@ -16,11 +16,13 @@ _MODEL = {
 }
 MANY = 10_000
 """Fewer records than this all join in each step: without sampling, they need no more noise for the same accuracy."""
+RECORDS = 30
+"""Records for each weight from which on more noise costs less than gradients that are cut: then the clip norm grows."""
 _REST = """\
 
 mechanism:
   kind: dpsgd                # clip each unit's gradient, add noise to the sum, step
-  clip: {{norm: 1.0}}          # the most one unit can move the sum
+  clip: {{norm: {norm}}}          # the most one unit can move the sum
   noise: {{family: gaussian, multiplier: auto}}    # auto: solved, so that the run just fits the budget
   sampling: {sampling}
 
@@ -34,6 +36,7 @@ runtime: {{device: auto, seed: 0}}       # nothing here can change what is spent
 {release}
 """
 _PASSES = {
+    "norm": "1.0",
     "length": "epochs: 20                 # passes over the data; or `steps`",
     "optimizer": "{kind: sgd, lr: 1.0, momentum: 0.9}",
 }
@@ -63,18 +66,41 @@ def _is_number(task: Task) -> bool:
 
 
 def _choose_steps(task: Task) -> dict[str, str]:
-    """Chooses sampling, length and rate by what the recipe declares alone, measured on public tables
-    (benchmarks/tables.py).
+    """Chooses sampling, length, rate and clip norm by what is known without the private records (benchmarks/tables.py).
 
-    A rate above 2/L diverges, where L grows with the number of columns, and is four times larger for numbers.
+    A rate above 2/L diverges. L grows with the number of columns, and is four times larger for numbers.
     """
-    rate = (1.0 if _is_number(task) else 16.0) / (1 + task.columns)
+    if task.measured is None:
+        norm, rate = 1.0, (1.0 if _is_number(task) else 16.0) / (1 + task.columns)
+    else:
+        norm, rate = _fit_steps(task, task.measured)
     chosen = {
+        "norm": f"{_round(norm)}",
         "sampling": "{scheme: full_batch}             # all units in each step",
         "length": "steps: 400",
-        "optimizer": f"{{kind: sgd, lr: {float(f'{rate:.2g}')}}}\n"
+        "optimizer": f"{{kind: sgd, lr: {_round(rate)}}}\n"
         "  average: {kind: tail, fraction: 0.5}    # of the iterates: less noise, at no price",
     }
     if task.size is not None and task.size >= MANY:
         chosen |= _sample(task.size // 20) | {"length": _PASSES["length"]}
     return chosen
+
+
+def _fit_steps(task: Task, measured: Measured) -> tuple[float, float]:
+    """Returns clip norm and rate for scaled features: at first, a gradient is as long as a record times its error.
+
+    The norm is a little below what is usual. Of numbers with many records it is up to four times that, as far as noise
+    allows: skewed labels have long errors, and cutting these moves the model away from the mean.
+    """
+    squared = measured.norm**2
+    if not _is_number(task):
+        return 0.7 * measured.norm, 2.0 / squared
+    usual = max(0.8 * measured.deviation * measured.norm, 0.01)
+    if "count" in task.label:
+        return usual, 1.0 / (squared * max(1.0, measured.mean))
+    records = (task.size or 0) / (RECORDS * (1 + measured.features))
+    return usual * min(max(records, 0.8), 4.0), 1.0 / squared
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.2g}")
