@@ -104,6 +104,7 @@ class Axes:
         self._labels: list[tuple[str, str, bool]] = []
         self._names, self._is_log, self._is_whole, self._is_log_x = ("", ""), False, False, False
         self._x_names: tuple[str, ...] = ()
+        self._y_names: tuple[str, ...] = ()
         self._x: Limits = (None, None)
         self._y: Limits = (None, None)
 
@@ -118,11 +119,12 @@ class Axes:
         whole_x: bool = False,
         log_x: bool = False,
         x_names: Sequence[str] = (),
+        y_names: Sequence[str] = (),
     ) -> None:
-        """Sets the names of the axes, and their limits. `whole_x`: the x axis counts; `x_names`: its places 0, 1, 2, …
-        have these names."""
+        """Sets the names of the axes, and their limits. `whole_x`: the x axis counts; `x_names`, `y_names`: the places
+        0, 1, 2, … have these names."""
         self._names, self._x, self._y, self._is_log, self._is_whole = (x, y), x_limits, y_limits, log_y, whole_x
-        self._is_log_x, self._x_names = log_x, tuple(x_names)
+        self._is_log_x, self._x_names, self._y_names = log_x, tuple(x_names), tuple(y_names)
 
     def plot(
         self,
@@ -187,6 +189,19 @@ class Axes:
 
         self._parts.append(draw)
 
+    def fill_cell(self, x: float, y: float, share: float, text: str) -> None:
+        """Fills the square of side 1 around a point, the darker the larger `share` (0 to 1) is, and writes in it."""
+        self._take([(x - 0.5, y - 0.5), (x + 0.5, y + 0.5)])
+
+        def draw(across: AxisScale, up: AxisScale) -> Iterator[str]:
+            left, right = across.place(x - 0.5), across.place(x + 0.5)
+            low, high = up.place(y - 0.5), up.place(y + 0.5)
+            outline = _trace([(left, low), (left, high), (right, high), (right, low)])
+            yield f'<path d="{outline} z" fill="{MARK}" fill-opacity="{_short(0.06 + 0.6 * share)}"/>'
+            yield _text(text, (left + right) / 2, (low + high) / 2 + 4, INK, "middle")
+
+        self._parts.append(draw)
+
     def write(
         self,
         text: str,
@@ -222,7 +237,7 @@ class Axes:
         scale = _scale(places, self._x, LEFT, RIGHT, is_log=self._is_log_x)
         x = replace(scale, is_whole=self._is_whole, names=self._x_names)
         values = [b for _, b in self._data if b > 0 or not self._is_log]
-        y = _scale(values, self._y, BOTTOM, TOP, is_log=self._is_log)
+        y = replace(_scale(values, self._y, BOTTOM, TOP, is_log=self._is_log), names=self._y_names)
         parts = [
             *(_stroke([(x.place(at), BOTTOM), (x.place(at), TOP)], LINE, 0.8) for at, _ in x.list_ticks()),
             *(_stroke([(LEFT, y.place(at)), (RIGHT, y.place(at))], LINE, 0.8) for at, _ in y.list_ticks()),

@@ -32,7 +32,8 @@ from dprecipe.training.run.trial_result import locate_result
 from dprecipe.training.tuning.draws import DrawnRuns
 from dprecipe.training.tuning.order import RunOrder, RunTerms, check_machine, commit_to_inputs, make_parcel
 from dprecipe.training.tuning.parcel import keep_parcel, unpack
-from dprecipe.training.tuning.pool import STOPPED, count_done
+from dprecipe.training.processes.workers import STOPPED
+from dprecipe.training.tuning.pool import count_done
 from dprecipe.training.tuning.trials import Constants, Trials
 
 POLL = 0.2
