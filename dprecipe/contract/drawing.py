@@ -13,6 +13,8 @@ from typing import Literal, final
 
 INK, SOFT, LINE, MARK, CAP = "#1c2733", "#5b6b7b", "#e3e8ee", "#1f6feb", "#c2410c"
 """Colours of text, axes, grid, data, and whatever data is compared with."""
+BACK = "#ffffff"
+"""The colour of the ground, where something has to be covered."""
 SERIES = (SOFT, "#b8860b", "#8250df", MARK, "#1a7f4b")
 """Colours of several curves in one figure."""
 SIZE = (324.0, 208.0)
@@ -21,6 +23,8 @@ LEFT, RIGHT, TOP, BOTTOM = 60.0, 311.0, 8.0, 165.0
 """The area of the data; the rest is for numbers and names."""
 TICKS = 6
 """Largest number of ticks on an axis."""
+FEW_POWERS = 3
+"""Fewest powers of ten that a logarithmic axis has as its only numbers."""
 MAX_NAMES = 10
 """Largest number of names on an axis; of more, every second, third, … is written."""
 MAX_DOTS = 200
@@ -80,6 +84,8 @@ class AxisScale:
             return [(float(i), self.names[i]) for i in range(0, len(self.names), -(-len(self.names) // MAX_NAMES))]
         if self.is_log:
             powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
+            if len(powers) < FEW_POWERS:
+                return self._list_near_ticks()
             shown = powers[:: max(1, -(-len(powers) // TICKS))]
             return [(10.0**power, f"10{str(power).translate(SUPERSCRIPTS)}") for power in shown]
         rough = (self.high - self.low) / TICKS
@@ -88,6 +94,16 @@ class AxisScale:
         step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * (1 - 1e-9))
         places = range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)
         return [(place * step, write_number(place * step)) for place in places]
+
+    def _list_near_ticks(self) -> list[tuple[float, str]]:
+        """Lists the ticks of a logarithmic axis that has few powers of ten."""
+        lowest = math.floor(math.log10(self.low))
+        for factors in ((1, 2, 5), (1, 5), (1,)):
+            near = [factor * 10.0**power for power in range(lowest, lowest + 5) for factor in factors]
+            shown = [at for at in near if self.low <= at * (1 + 1e-9) and at <= self.high * (1 + 1e-9)]
+            if len(shown) < TICKS:
+                break
+        return [(at, write_number(at)) for at in shown]
 
 
 @final
@@ -197,6 +213,7 @@ class Axes:
             left, right = across.place(x - 0.5), across.place(x + 0.5)
             low, high = up.place(y - 0.5), up.place(y + 0.5)
             outline = _trace([(left, low), (left, high), (right, high), (right, low)])
+            yield f'<path d="{outline} z" fill="{BACK}"/>'  # no line of the grid shows through
             yield f'<path d="{outline} z" fill="{MARK}" fill-opacity="{_short(0.06 + 0.6 * share)}"/>'
             yield _text(text, (left + right) / 2, (low + high) / 2 + 4, INK, "middle")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from dprecipe.contract.drawing import INK, SIZE, Axes
+from dprecipe.contract.drawing import BACK, INK, SIZE, Axes
 from dprecipe.page import DARK_FIGURES
 from dprecipe.screen import make_printable
 
@@ -43,5 +43,5 @@ def render_panels(label: str, panels: Sequence[Panel]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" role="img" aria-label="{escape(label)}" '
         f'width="{ENLARGED * width:g}" height="{ENLARGED * height:g}" viewBox="0 0 {width:g} {height:g}" '
         f'stroke-linejoin="round"><style>{DARK_FIGURES}</style>'
-        f'<rect width="{width:g}" height="{height:g}" fill="#ffffff"/>{"".join(parts)}</svg>\n'
+        f'<rect width="{width:g}" height="{height:g}" fill="{BACK}"/>{"".join(parts)}</svg>\n'
     )

@@ -19,8 +19,8 @@ MAX_MAPS = 3
 """Most heat maps of one sweep."""
 MAX_TEXT = 8
 """Most squares of a row of a heat map whose scores are written in them."""
-LINE_SHARE = 0.085
-"""The height of a line of a legend, as a share of the axis."""
+LEGEND_SHARE, LINE_SHARE = 0.12, 0.083
+"""The height of a legend, and of each line in it, as shares of the axis."""
 
 
 def draw_sweep(grid: Grid, rows: Sequence[PointRow], metric: str) -> str | None:
@@ -28,8 +28,9 @@ def draw_sweep(grid: Grid, rows: Sequence[PointRow], metric: str) -> str | None:
     scored = [row for row in rows if row.scores and all(map(math.isfinite, row.scores))]
     if not scored:
         return None
+    bars = "; bars span the seeds" if any(len(row.scores) > 1 for row in scored) else ""
     panels = [
-        Panel(f"{spell_score(metric)} against {each.key}", _draw_key(grid, index, scored, metric))
+        Panel(f"{spell_score(metric)} against {each.short}{bars}", _draw_key(grid, index, scored, metric))
         for index, each in enumerate(grid.over)
     ]
     pairs = [
@@ -38,7 +39,9 @@ def draw_sweep(grid: Grid, rows: Sequence[PointRow], metric: str) -> str | None:
         if all(len(grid.over[i].values) > 1 for i in pair)
     ]
     for first, second in pairs[:MAX_MAPS]:
-        title = f"{spell_score(metric)}, {'darker is smaller' if metric in SMALLER_IS_BETTER else 'darker is larger'}"
+        title = (
+            f"{spell_score(metric)}, {'stronger is smaller' if metric in SMALLER_IS_BETTER else 'stronger is larger'}"
+        )
         panels.append(Panel(title, _draw_map(grid, first, second, scored, metric)))
     return render_panels(f"{spell_score(metric)} of a sweep over {', '.join(grid.keys)}", panels)
 
@@ -72,7 +75,8 @@ def _draw_key(grid: Grid, index: int, rows: Sequence[PointRow], metric: str) -> 
         low, high = min(drawn), max(drawn)
         margin = 0.1 * (high - low) or 0.05 * abs(high) or 1.0
         lines = len(curves) if others else 0
-        above = margin + (high - low + 2 * margin) * LINE_SHARE * lines
+        share = min(0.6, LEGEND_SHARE + LINE_SHARE * lines) if lines else 0.0
+        above = margin + (high - low + 2 * margin) * share / (1 - share)
         limits = (-0.5, len(key.values) - 0.5)
         axes.set(key.key, spell_score(metric), limits, (low - margin, high + above), x_names=key.values)
         if lines:

@@ -4,7 +4,7 @@
 |---|---|
 | the user | ends; a later call continues the run |
 | a kill of its process | makes it again, or continues it |
-| a fault of its own (its loss is not finite, its budget is lost) | keeps the reason for the table, and goes on; a later call tries it once more |
+| a fault of its own (a loss that is not finite) | keeps the reason for the table; a later call tries again |
 | a fault that others would have, too (a data file, an account) | ends |
 """
 
