@@ -18,7 +18,7 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.comparison import compare_accountants
 from dprecipe.privacy.events import count_events, take_first
 from dprecipe.recipe.read import Loaded
-from dprecipe.recipe.root import PointError, set_values
+from dprecipe.recipe.root import PointError, look_up, set_values
 
 ALONG = 16
 """Points of a curve along the run."""
@@ -102,7 +102,10 @@ def trace_batch(loaded: Loaded, plan: Plan, report: Report) -> Curve:
     """Returns ε over the batch size, at the plan's noise multiplier and number of epochs (or steps)."""
     noise = _find_noise(loaded, plan)
     for key in BATCH_KEYS:
-        size = _look_up(plan.resolved, key)
+        try:
+            size = look_up(plan.resolved, key)
+        except PointError:
+            continue
         if type(size) is not int:
             continue
         fixed: dict[str, Any] = {} if noise is None else {noise[0]: noise[1]}
@@ -147,10 +150,3 @@ def _list_noises(loaded: Loaded, plan: Plan) -> Iterator[tuple[str, float]]:
         value = plan.solved.get(key, written)
         if key.endswith(".multiplier") and isinstance(value, int | float):
             yield key, float(value)
-
-
-def _look_up(resolved: Mapping[str, Any], key: str) -> Any:
-    value: Any = resolved
-    for step in key.split("."):
-        value = value.get(step) if isinstance(value, Mapping) else None
-    return value
