@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from dprecipe.cli.files import limit_notes, replace_output
@@ -44,12 +45,12 @@ def write_plot(loaded: Loaded, plan: Plan, plot: Path) -> list[str]:
     drawn = [(title, curve) for title, curve in zip(TITLES, curves, strict=True) if not curve.reason]
     if not drawn:
         raise UsageFault(f"there is no curve of this plan: {curves[0].reason}", "leave --plot out")
-    panels = [Panel(title, lambda axes, curve=curve: draw_curve(axes, curve, plan)) for title, curve in drawn]
+    panels = [Panel(title, partial(draw_curve, curve, plan)) for title, curve in drawn]
     replace_output(plot, render_panels(f"curves of ε of {plan.name}", panels).encode())
     return [*missing, f"  wrote {plot}"]
 
 
-def draw_curve(axes: Axes, curve: Curve, plan: Plan) -> None:
+def draw_curve(curve: Curve, plan: Plan, axes: Axes) -> None:
     """Draws one curve, or those of all accountants, with the plan's own point."""
     budget, delta = plan.budget.epsilon, write_number(plan.budget.delta)
     name = f"ε at δ = {delta}"

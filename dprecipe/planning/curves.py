@@ -130,7 +130,7 @@ def _trace(
             recipe = set_values(loaded.recipe, {**plan.solved, **fixed, "budget.epsilon": "auto"})
             epsilon = make_plan(replace(loaded, recipe=recipe)).guarantee.epsilon
         except (Fault, PointError) as error:
-            reason = error.findings[0].message if getattr(error, "findings", ()) else str(error)
+            reason = str(error)
             continue
         if math.isfinite(epsilon):
             points.append((value, epsilon))

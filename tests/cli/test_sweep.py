@@ -215,7 +215,7 @@ def test_an_interrupted_sweep_keeps_what_is_done_and_continues(tmp_path: Path, m
     from dprecipe.training.sweep import run as runs
 
     arguments = (write(tmp_path, PLAIN), "--over", f"{LR}=0.5,1,2", "--out", tmp_path / "s")
-    honest, made = runs._run, []
+    honest, made = runs._run, list[Any]()
 
     def stopped(*given: Any) -> None:
         if made:
