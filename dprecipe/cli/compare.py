@@ -101,7 +101,7 @@ def list_places(path: Path) -> list[Path]:
     """
     if not (path / SWEEP).is_file():
         return [path]
-    from dprecipe.training.sweep.folder import CELLS, read_sweep
+    from dprecipe.sweep.folder import CELLS, read_sweep
 
     runs = [path / CELLS / name for name in read_sweep(path)["cells"]]
     found = [run for run in runs if (run / "release").is_dir()]

@@ -12,7 +12,7 @@ from dprecipe.contract.drawing import CAP, INK, MARK, SERIES, SOFT, Axes
 from dprecipe.contract.panels import Panel, render_panels
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import UsageFault
-from dprecipe.planning.curves import PRINTED, Curve, trace_curves
+from dprecipe.planning.curves import PRINTED, EpsilonCurve, trace_curves
 from dprecipe.privacy.rounding import write_number
 from dprecipe.recipe.read import Loaded
 
@@ -50,7 +50,7 @@ def write_plot(loaded: Loaded, plan: Plan, plot: Path) -> list[str]:
     return [*missing, f"  wrote {plot}"]
 
 
-def draw_curve(curve: Curve, plan: Plan, axes: Axes) -> None:
+def draw_curve(curve: EpsilonCurve, plan: Plan, axes: Axes) -> None:
     """Draws one curve, or those of all accountants, with the plan's own point."""
     budget, delta = plan.budget.epsilon, write_number(plan.budget.delta)
     name = f"ε at δ = {delta}"

@@ -18,10 +18,10 @@ from dprecipe.libraries import TRAINING, check_libraries
 from dprecipe.screen import write_note, write_output
 
 if TYPE_CHECKING:
-    from dprecipe.training.sweep.cells import PlannedCell
-    from dprecipe.training.sweep.folder import SweepFolder
-    from dprecipe.training.sweep.grid import Grid
-    from dprecipe.training.sweep.results import CellResult
+    from dprecipe.sweep.cells import PlannedCell
+    from dprecipe.sweep.folder import SweepFolder
+    from dprecipe.sweep.grid import Grid
+    from dprecipe.sweep.results import CellResult
 
 
 def sweep(
@@ -53,10 +53,10 @@ def sweep(
     write_note(f"dprecipe {__version__}: sweeping {recipe}")
     # Imported after the first words: these take most of a second.
     from dprecipe.recipe.read import read_unfinished
-    from dprecipe.training.sweep.cells import plan_cells
-    from dprecipe.training.sweep.folder import SweepFolder
-    from dprecipe.training.sweep.grid import read_grid
-    from dprecipe.training.sweep.looking import NOTE, check_allowed, price_looking
+    from dprecipe.sweep.cells import plan_cells
+    from dprecipe.sweep.folder import SweepFolder
+    from dprecipe.sweep.grid import read_grid
+    from dprecipe.sweep.looking import NOTE, check_allowed, price_looking
 
     given = (*(overrides or ()), *([f"{NOTE}"] if public else []))
     grid = read_grid(over, seeds, _find_seed(read_unfinished(recipe, given)))
@@ -85,8 +85,8 @@ def _make(
     jobs: int,
     metric: str | None,
 ) -> int:
-    from dprecipe.training.sweep import run as runs
-    from dprecipe.training.sweep.results import read_result
+    from dprecipe.sweep import run as runs
+    from dprecipe.sweep.results import read_result
 
     swept = runs.SweptRecipe(recipe, overrides, data_root)
     total = len(planned)
@@ -116,9 +116,9 @@ def _show(grid: Grid, results: Sequence[CellResult], folder: SweepFolder, metric
     Raises:
         UsageFault: the runs have no such score.
     """
-    from dprecipe.training.sweep.figures import draw_sweep
-    from dprecipe.training.sweep.folder import FIGURES, TABLE
-    from dprecipe.training.sweep.results import gather_rows, list_metrics, render_rows, write_table
+    from dprecipe.sweep.figures import draw_sweep
+    from dprecipe.sweep.folder import FIGURES, TABLE
+    from dprecipe.sweep.results import gather_rows, list_metrics, render_rows, write_table
 
     known = list_metrics(results)
     if metric is not None and metric not in known:

@@ -82,12 +82,8 @@ class AxisScale:
         """Lists round numbers, each with its text."""
         if self.names:
             return [(float(i), self.names[i]) for i in range(0, len(self.names), -(-len(self.names) // MAX_NAMES))]
-        if self.is_log:
-            powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
-            if len(powers) < FEW_POWERS:
-                return self._list_near_ticks()
-            shown = powers[:: max(1, -(-len(powers) // TICKS))]
-            return [(10.0**power, f"10{str(power).translate(SUPERSCRIPTS)}") for power in shown]
+        if self.is_log and (ticks := self._list_log_ticks()):
+            return ticks
         rough = (self.high - self.low) / TICKS
         rough = max(1.0, rough) if self.is_whole else rough
         unit = 10.0 ** math.floor(math.log10(rough))
@@ -95,15 +91,19 @@ class AxisScale:
         places = range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)
         return [(place * step, write_number(place * step)) for place in places]
 
-    def _list_near_ticks(self) -> list[tuple[float, str]]:
-        """Lists the ticks of a logarithmic axis that has few powers of ten."""
+    def _list_log_ticks(self) -> list[tuple[float, str]]:
+        """Lists the powers of ten; where they are few, numbers between them, too; none of an axis too short for two."""
+        powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
+        if len(powers) >= FEW_POWERS:
+            some = powers[:: max(1, -(-len(powers) // TICKS))]
+            return [(10.0**power, f"10{str(power).translate(SUPERSCRIPTS)}") for power in some]
         lowest = math.floor(math.log10(self.low))
         for factors in ((1, 2, 5), (1, 5), (1,)):
             near = [factor * 10.0**power for power in range(lowest, lowest + 5) for factor in factors]
             shown = [at for at in near if self.low <= at * (1 + 1e-9) and at <= self.high * (1 + 1e-9)]
             if len(shown) < TICKS:
                 break
-        return [(at, write_number(at)) for at in shown]
+        return [(at, write_number(at)) for at in shown] if len(shown) > 1 else []
 
 
 @final

@@ -39,7 +39,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class EpsilonCurve:
     """A curve of ε over `what`, or the reason why there is none. `lines`: by name, of equal abscissas. `here`: the
     plan itself."""
 
@@ -50,7 +50,7 @@ class Curve:
     is_log: bool = False
 
 
-def trace_curves(loaded: Loaded, plan: Plan, report: Report) -> tuple[Curve, ...]:
+def trace_curves(loaded: Loaded, plan: Plan, report: Report) -> tuple[EpsilonCurve, ...]:
     """Returns the curves of a plan: over the length, the noise, and the batch size. `report` gets the work in hand."""
     return (
         trace_accountants(plan, report),
@@ -59,14 +59,16 @@ def trace_curves(loaded: Loaded, plan: Plan, report: Report) -> tuple[Curve, ...
     )
 
 
-def trace_accountants(plan: Plan, report: Report) -> Curve:
+def trace_accountants(plan: Plan, report: Report) -> EpsilonCurve:
     """Returns ε along the run by each accountant that has a bound on all of it (Abadi et al. 2016, figure 2)."""
     part, length = mechanism_of(plan.mechanism).certificate, plan.length
     nouns, claimed = part.progress[1], plan.guarantee.accountant
     if plan.tuning is not None:
-        return Curve("epochs", {}, reason="one event covers all runs of a tuned run, so there is no ε along the way")
+        return EpsilonCurve(
+            "epochs", {}, reason="one event covers all runs of a tuned run, so there is no ε along the way"
+        )
     if part.hides_iterates:
-        return Curve("epochs", {}, reason="nothing is released before the end, so there is no ε along the way")
+        return EpsilonCurve("epochs", {}, reason="nothing is released before the end, so there is no ε along the way")
     per_unit = length.steps_per_epoch if nouns == "steps" else 1
     what = "epochs" if nouns == "steps" else nouns
     events, budget = count_events(plan.events), plan.budget
@@ -82,15 +84,15 @@ def trace_accountants(plan: Plan, report: Report) -> Curve:
     last = part.count_steps_charged(plan.events) / per_unit
     whole = {name: points for name, points in lines.items() if points[-1][0] == last}
     if len(counts) < MIN_POINTS:
-        return Curve(what, {}, reason=f"the run has too few {nouns} for a curve")
-    return Curve(what, whole, (last, plan.guarantee.epsilon))
+        return EpsilonCurve(what, {}, reason=f"the run has too few {nouns} for a curve")
+    return EpsilonCurve(what, whole, (last, plan.guarantee.epsilon))
 
 
-def trace_noise(loaded: Loaded, plan: Plan, report: Report) -> Curve:
+def trace_noise(loaded: Loaded, plan: Plan, report: Report) -> EpsilonCurve:
     """Returns ε over the noise multiplier, at the plan's length."""
     found = _find_noise(loaded, plan)
     if found is None:
-        return Curve(
+        return EpsilonCurve(
             "noise", {}, reason="the recipe has several noises, or one that moves, and no single number to vary"
         )
     key, multiplier = found
@@ -98,12 +100,13 @@ def trace_noise(loaded: Loaded, plan: Plan, report: Report) -> Curve:
     return _trace(loaded, plan, key, values, multiplier, report)
 
 
-def trace_batch(loaded: Loaded, plan: Plan, report: Report) -> Curve:
+def trace_batch(loaded: Loaded, plan: Plan, report: Report) -> EpsilonCurve:
     """Returns ε over the batch size, at the plan's noise multiplier and number of epochs (or steps)."""
     noise = _find_noise(loaded, plan)
+    written = loaded.recipe.model_dump(mode="json", by_alias=True)
     for key in BATCH_KEYS:
         try:
-            size = look_up(plan.resolved, key)
+            size = look_up(written, key)
         except PointError:
             continue
         if type(size) is not int:
@@ -111,7 +114,9 @@ def trace_batch(loaded: Loaded, plan: Plan, report: Report) -> Curve:
         fixed: dict[str, Any] = {} if noise is None else {noise[0]: noise[1]}
         sizes = sorted({min(plan.data.planned_units, max(1, round(size * factor))) for factor in BATCH})
         return _trace(loaded, plan, key, [(float(n), {key: n, **fixed}) for n in sizes], float(size), report)
-    return Curve("batch size", {}, reason="the recipe has no batch size: every unit takes part, or the size moves")
+    return EpsilonCurve(
+        "batch size", {}, reason="the recipe has no batch size: every unit takes part, or the size moves"
+    )
 
 
 def _trace(
@@ -121,7 +126,7 @@ def _trace(
     values: Sequence[tuple[float, Mapping[str, Any]]],
     here: float,
     report: Report,
-) -> Curve:
+) -> EpsilonCurve:
     points: list[Point] = []
     reason = ""
     for number, (value, fixed) in enumerate(values, 1):
@@ -135,8 +140,8 @@ def _trace(
         if math.isfinite(epsilon):
             points.append((value, epsilon))
     if len(points) < MIN_POINTS:
-        return Curve(key, {}, reason=f"no plan has another {key.rpartition('.')[2]} at this length: {reason}")
-    return Curve(key, {"": points}, (here, plan.guarantee.epsilon), is_log=True)
+        return EpsilonCurve(key, {}, reason=f"no plan has another {key.rpartition('.')[2]} at this length: {reason}")
+    return EpsilonCurve(key, {"": points}, (here, plan.guarantee.epsilon), is_log=True)
 
 
 def _find_noise(loaded: Loaded, plan: Plan) -> tuple[str, float] | None:

@@ -211,8 +211,8 @@ def test_each_run_is_charged_to_the_account_which_refuses_too_many(tmp_path: Pat
 
 def test_an_interrupted_sweep_keeps_what_is_done_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
+    from dprecipe.sweep import run as runs
     from dprecipe.training.steps import noisy_steps  # noqa: F401 - imported before it is stopped
-    from dprecipe.training.sweep import run as runs
 
     arguments = (write(tmp_path, PLAIN), "--over", f"{LR}=0.5,1,2", "--out", tmp_path / "s")
     honest, made = runs._run, list[Any]()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dprecipe.planning.curves import Curve, trace_curves
+from dprecipe.planning.curves import EpsilonCurve, trace_curves
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read_text
 from tests.recipe_texts import DIGITS, DPSGD, PNSGD, SPLIT_DIGITS
@@ -19,7 +19,7 @@ TUNING = (
 )
 
 
-def trace(text: str) -> tuple[Curve, ...]:
+def trace(text: str) -> tuple[EpsilonCurve, ...]:
     loaded = read_text(text)
     said: list[str] = []
     curves = trace_curves(loaded, plan(loaded), said.append)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dprecipe.faults import UsageFault
-from dprecipe.training.sweep.grid import Cell, read_grid
+from dprecipe.sweep.grid import SweepCell, read_grid
 
 
 def test_commas_in_brackets_and_quotes_divide_no_value() -> None:
@@ -29,7 +29,7 @@ def test_a_cell_is_the_recipe_with_its_values_and_a_seed() -> None:
 
 @pytest.mark.parametrize("values", [("../../etc", "../../etd"), ("a" * 200 + "1", "a" * 200 + "2"), ("[1]", "{1}")])
 def test_a_name_is_one_folder_whatever_the_value_and_different_for_different_values(values: tuple[str, str]) -> None:
-    names = {Cell(("model.file",), (value,), 0).name for value in values}
+    names = {SweepCell(("model.file",), (value,), 0).name for value in values}
     assert len(names) == 2
     for name in names:
         assert "/" not in name

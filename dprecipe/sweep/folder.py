@@ -16,8 +16,8 @@ from typing import Any, final
 from dprecipe import durable
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.nonprivate.documents import FOLDER
-from dprecipe.training.sweep.cells import PlannedCell
-from dprecipe.training.sweep.grid import Cell, Grid
+from dprecipe.sweep.cells import PlannedCell
+from dprecipe.sweep.grid import Grid, SweepCell
 
 SCHEMA = "dprecipe.sweep/v1"
 FILE, CELLS, TABLE, FIGURES = "sweep.json", "runs", "table.csv", "figures.svg"
@@ -30,37 +30,37 @@ class SweepFolder:
 
     path: Path
 
-    def locate(self, cell: Cell) -> Path:
+    def locate(self, cell: SweepCell) -> Path:
         """Returns the run folder of a cell, which may not be there."""
         return self.path / CELLS / cell.name
 
-    def is_done(self, cell: Cell) -> bool:
+    def is_done(self, cell: SweepCell) -> bool:
         """Returns True if the run of a cell has ended in order."""
         place = self.locate(cell)
         return (place / "release").is_dir() or (place / FOLDER).is_dir()
 
-    def has_begun(self, cell: Cell) -> bool:
+    def has_begun(self, cell: SweepCell) -> bool:
         """Returns True if the run of a cell has begun, whatever became of it."""
         place = self.locate(cell)
         return place.exists() or os.path.lexists(place.with_name(f"{place.name}.interrupted"))
 
-    def read_failure(self, cell: Cell) -> str:
+    def read_failure(self, cell: SweepCell) -> str:
         """Returns why the run of a cell failed; empty where it did not."""
         try:
             return durable.read_bytes(self._locate_failure(cell)).decode("utf-8", "replace")
         except OSError:
             return ""
 
-    def keep_failure(self, cell: Cell, reason: str) -> None:
+    def keep_failure(self, cell: SweepCell, reason: str) -> None:
         """Keeps why the run of a cell failed. Raises `RunFailed`."""
         with durable.writing(self.path, "free space on the disk, then continue with --resume"):
             durable.replace_file(self._locate_failure(cell), reason.encode("utf-8", "replace"), durable.PUBLIC_MODE)
 
-    def forget_failure(self, cell: Cell) -> None:
+    def forget_failure(self, cell: SweepCell) -> None:
         """Forgets that a run failed: it is tried once more."""
         self._locate_failure(cell).unlink(missing_ok=True)
 
-    def _locate_failure(self, cell: Cell) -> Path:
+    def _locate_failure(self, cell: SweepCell) -> Path:
         place = self.locate(cell)
         return place.with_name(f"{place.name}.failed")
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dprecipe.contract.drawing import SERIES, Axes, write_number
 from dprecipe.contract.panels import Panel, render_panels
 from dprecipe.release.scores import SMALLER_IS_BETTER, format_score, spell_score
-from dprecipe.training.sweep.grid import Grid
-from dprecipe.training.sweep.results import PointRow
+from dprecipe.sweep.grid import Grid
+from dprecipe.sweep.results import PointRow
 
 MAX_MAPS = 3
 """Most heat maps of one sweep."""

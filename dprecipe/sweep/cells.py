@@ -14,10 +14,10 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.policy.apply import enforce_on_plan, enforce_on_recipe
 from dprecipe.recipe.read import Loaded, LoadedPublic, read_any
-from dprecipe.training.sweep.grid import Cell, Grid
+from dprecipe.sweep.grid import Grid, SweepCell
 
 MAX_FINDINGS = 20
-"""Most findings of cells that are told at once."""
+"""Most findings of cells that are shown at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class PlannedCell:
     """A cell with what it will do. `texts`: a digest of the texts that it was planned from, its values included.
     `plan`: that of the first seed of its values; seeds change no plan."""
 
-    cell: Cell
+    cell: SweepCell
     texts: str
     plan: Plan | PublicPlan
 
@@ -39,9 +39,9 @@ def plan_cells(
         RecipeError, PlanRefused: with what is wrong with every cell.
     """
     planned: list[PlannedCell] = []
-    wrong: list[tuple[Cell, RecipeError | PlanRefused]] = []
+    wrong: list[tuple[SweepCell, RecipeError | PlanRefused]] = []
     for point in grid.list_points():
-        cells = [Cell(grid.keys, point, seed) for seed in grid.seeds]
+        cells = [SweepCell(grid.keys, point, seed) for seed in grid.seeds]
         try:
             first = plan_cell(recipe, overrides, cells[0])
             planned.append(first)
@@ -56,7 +56,7 @@ def plan_cells(
     return planned
 
 
-def plan_cell(recipe: Path, overrides: Sequence[str], cell: Cell) -> PlannedCell:
+def plan_cell(recipe: Path, overrides: Sequence[str], cell: SweepCell) -> PlannedCell:
     """Reads and plans one cell, as `dprecipe plan` does.
 
     Raises:
@@ -78,7 +78,9 @@ def _plan_private(loaded: Loaded) -> Plan:
     return plan
 
 
-def _join_faults(wrong: Sequence[tuple[Cell, RecipeError | PlanRefused]], points: int) -> RecipeError | PlanRefused:
+def _join_faults(
+    wrong: Sequence[tuple[SweepCell, RecipeError | PlanRefused]], points: int
+) -> RecipeError | PlanRefused:
     """Returns one fault for all cells; where each has the same findings, the recipe is wrong, and not the grid."""
     first = wrong[0][1]
     found = {tuple((finding.code, finding.path, finding.message) for finding in fault.findings) for _, fault in wrong}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from dprecipe.training.sweep.figures import draw_sweep
-from dprecipe.training.sweep.grid import read_grid
-from dprecipe.training.sweep.results import PointRow
+from dprecipe.sweep.figures import draw_sweep
+from dprecipe.sweep.grid import read_grid
+from dprecipe.sweep.results import PointRow
 
 
 def draw(over: list[str], metric: str = "accuracy", lost: int = 0) -> str:

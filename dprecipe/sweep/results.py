@@ -1,4 +1,4 @@
-"""What the runs of a sweep have come to: scores and ε of each cell, as a table."""
+"""The results of a sweep: scores and ε of each cell, as a table."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dprecipe.release.folder import CERTIFICATE, METRICS
 from dprecipe.release.schema import Statement
 from dprecipe.release.scores import BASELINE, format_score, list_leading, read_numbers, select_numbers, spell_score
 from dprecipe.release.untrusted import ContentError, parse_object, read_bytes, validate_document
-from dprecipe.training.sweep.cells import PlannedCell
-from dprecipe.training.sweep.folder import SweepFolder
-from dprecipe.training.sweep.grid import Cell, Grid
+from dprecipe.sweep.cells import PlannedCell
+from dprecipe.sweep.folder import SweepFolder
+from dprecipe.sweep.grid import Grid, SweepCell
 
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What became of one cell. `epsilon`: spent; None without a guarantee or a release. `failure`: empty of a run that
+    """The result of one cell. `epsilon`: spent; None without a guarantee or a release. `failure`: empty of a run that
     ended in order."""
 
-    cell: Cell
+    cell: SweepCell
     epsilon: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
     failure: str = ""

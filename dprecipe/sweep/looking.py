@@ -1,4 +1,4 @@
-"""What it costs to look at all scores of a sweep, and which sweeps are refused.
+"""The cost of looking at all scores of a sweep, and the sweeps that are refused.
 
 A look at the scores of several private runs is a release of all of them: it costs more than one run, and no budget of
 a single recipe covers it. A sweep is allowed where the training records are public, or where each run is charged to
@@ -20,11 +20,11 @@ from dprecipe.faults import UsageFault
 from dprecipe.nonprivate.plan import PublicPlan
 from dprecipe.planning.accounts import check_plan
 from dprecipe.privacy.filters.filter import admits, mixture_epsilon
-from dprecipe.training.sweep.cells import PlannedCell
+from dprecipe.sweep.cells import PlannedCell
 
 DECLARED = "--public"
 NOTE = 'meta.sweep="one of several runs on training records that were declared public"'
-"""What a run says of itself, in its recipe and so in its certificate, where its records are declared public."""
+"""The remark of a run about itself (in its recipe, and so in its certificate) where its records are declared public."""
 
 
 def check_allowed(planned: Sequence[PlannedCell], declared: bool) -> None:
@@ -39,9 +39,11 @@ def check_allowed(planned: Sequence[PlannedCell], declared: bool) -> None:
             if plan.data.held_out is None:
                 raise _without_score("data.test is not there", "add data.test, with access: public")
             continue
-        file = shlex.quote(plan.source.file)
         if plan.tuning is not None:
-            raise UsageFault("the recipe has a block `tuning`, which tries values itself", f"dprecipe tune {file}")
+            raise UsageFault(
+                "the recipe has a block `tuning`, which tries values itself",
+                f"dprecipe tune {shlex.quote(plan.source.file)}",
+            )
         if not plan.publishes_scores:
             raise _without_score(
                 "data.test is not declared public, and scores on private records are not looked at for nothing",

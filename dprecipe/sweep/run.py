@@ -25,11 +25,11 @@ from dprecipe.libraries import importing_libraries
 from dprecipe.nonprivate.plan import PublicPlan
 from dprecipe.progress import silence_progress
 from dprecipe.screen import write_note
+from dprecipe.sweep.cells import PlannedCell, plan_cell
+from dprecipe.sweep.folder import SweepFolder
+from dprecipe.sweep.grid import SweepCell
 from dprecipe.training.processes.workers import Workers
 from dprecipe.training.run.request import RunOptions, request_run
-from dprecipe.training.sweep.cells import PlannedCell, plan_cell
-from dprecipe.training.sweep.folder import SweepFolder
-from dprecipe.training.sweep.grid import Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def make_all(
     for cell in cells:
         folder.forget_failure(cell)
 
-    def has_ended(cell: Cell) -> bool:
+    def has_ended(cell: SweepCell) -> bool:
         return folder.is_done(cell) or folder.read_failure(cell) != ""
 
     tasks = [(swept, each.cell, each.texts, folder, jobs > 1) for each in planned]
@@ -81,7 +81,7 @@ def import_runners(kinds: Sequence[str]) -> None:
         mechanism_of(kind).import_runner()
 
 
-def make_cell(swept: SweptRecipe, cell: Cell, texts: str, folder: SweepFolder, silent: bool) -> None:
+def make_cell(swept: SweptRecipe, cell: SweepCell, texts: str, folder: SweepFolder, silent: bool) -> None:
     """Makes or continues the run of one cell, unless it is done. `texts`: a digest of the texts that it was planned
     from.
 
@@ -123,4 +123,4 @@ def _run(planned: PlannedCell, swept: SweptRecipe, folder: SweepFolder) -> None:
 
 
 STOPPED = (Interrupted, KeyboardInterrupt)
-"""What a stop by the user raises, within a run and between two."""
+"""The exceptions of a stop by the user, within a run and between two."""

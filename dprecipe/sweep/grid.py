@@ -31,7 +31,7 @@ class SweptKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class SweepCell:
     """One run of a sweep: a value of each key, and a seed."""
 
     keys: tuple[str, ...]
@@ -71,9 +71,9 @@ class Grid:
         """Lists the combinations of values; the last key changes first."""
         return list(itertools.product(*(each.values for each in self.over)))
 
-    def list_cells(self) -> list[Cell]:
+    def list_cells(self) -> list[SweepCell]:
         """Lists the cells, all seeds of a combination together."""
-        return [Cell(self.keys, point, seed) for point in self.list_points() for seed in self.seeds]
+        return [SweepCell(self.keys, point, seed) for point in self.list_points() for seed in self.seeds]
 
 
 def read_grid(over: Sequence[str], seeds: int, first_seed: int) -> Grid:
