@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def sweep(
     recipe: RecipePath,
     over: Annotated[
-        list[str], typer.Option("--over", metavar="A.B=C,D", help="A key and its values. Repeatable.")
-    ] = [],  # noqa: B006
+        list[str] | None, typer.Option("--over", metavar="A.B=C,D", help="A key and its values. Repeatable.")
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each combination, with seeds of their own.")] = 1,
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="The folder of the sweep; never overwritten.")] = None,
@@ -58,8 +58,8 @@ def sweep(
     from dprecipe.sweep.grid import read_grid
     from dprecipe.sweep.looking import NOTE, check_allowed, price_looking
 
-    given = (*(overrides or ()), *([f"{NOTE}"] if public else []))
-    grid = read_grid(over, seeds, _find_seed(read_unfinished(recipe, given)))
+    given = (*(overrides or ()), *([NOTE] if public else []))
+    grid = read_grid(over or (), seeds, _find_seed(read_unfinished(recipe, given)))
     note, total = limit_notes(), len(grid.list_cells())
     planned = plan_cells(recipe, given, grid, lambda done: note(f"planned {done} of {total} runs"))
     if plan:

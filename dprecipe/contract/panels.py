@@ -26,7 +26,7 @@ class Panel:
 
 def render_panels(label: str, panels: Sequence[Panel]) -> str:
     """Returns the panels in rows, as an SVG file. `label`: what it shows, for those who can't see it."""
-    columns = min(COLUMNS, len(panels))
+    columns = max(1, min(COLUMNS, len(panels)))
     across, down = SIZE[0] + GAP, SIZE[1] + TITLE + GAP
     width, height = GAP + columns * across, GAP + -(-len(panels) // columns) * down
     parts = []
