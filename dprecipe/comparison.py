@@ -175,6 +175,8 @@ MANY = 6
 """Fewest methods whose names leave out the folders that they share, and whose points in a plot have no names."""
 WIDE = 50
 """Smallest ratio of the largest to the smallest number that makes an axis logarithmic."""
+ROUNDING = 1e-12
+"""Relative spread up to which differences are equal but for rounding: they have no variance to test with."""
 LEVEL = 0.95
 """Confidence level of the intervals."""
 
@@ -318,7 +320,7 @@ def _test_pair(first: MethodRow, second: MethodRow, metric: str) -> PairedTest:
     pairs = [(by_seed[0][seed], by_seed[1][seed]) for seed in shared]
     differences = [b - a for a, b in pairs]
     interval = find_interval(differences)
-    if len(set(differences)) == 1:
+    if max(differences) - min(differences) <= ROUNDING * max(map(abs, differences)):
         return PairedTest(first.name, second.name, len(shared), interval, None, "all differences are equal")
     from scipy import stats
 
