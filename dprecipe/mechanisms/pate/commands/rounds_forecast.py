@@ -67,7 +67,7 @@ def _expect(counts_QM: NDArray[np.int64], agreement: Agreement, seed: int) -> tu
     """Returns max (n - N p) of a student that is sure of one class, and 1 where that is the teachers': (Q,) each."""
     queries, classes = counts_QM.shape
     random = np.random.Generator(np.random.PCG64([seed, 1]))
-    knows_Q = random.random(queries) < agreement.student
+    knows_Q: NDArray[np.bool_] = np.less(random.random(queries), agreement.student)
     other_Q = random.integers(1, classes, size=queries)
     class_Q = (counts_QM.argmax(axis=1) + np.where(knows_Q, 0, other_Q)) % classes
     excess_QM = counts_QM.astype(np.float64)
