@@ -8,12 +8,14 @@ records) are never in one standing. ε is converted to one δ.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from dprecipe.contract.drawing import INK, MARK, SOFT, Axes
 from dprecipe.contract.plan import Plan, digest_of
@@ -23,7 +25,7 @@ from dprecipe.privacy import accountants, rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, charge_from_json
 from dprecipe.recipe.read import read_source
-from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.root import Recipe, look_up
 from dprecipe.release.rebuild import stated_source
 from dprecipe.release.scores import BASELINE, list_leading, read_numbers
 from dprecipe.release.verify import Verified
@@ -69,6 +71,8 @@ class Contender:
     tested_on: str | None
     released: tuple[str, ...]
     seconds: float | None
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    """The recipe with every default filled in, JSON types only."""
     run: str | None = None
     """A digest of what its certificate says: one release in two folders is one run. None of a recipe."""
     baselines: Mapping[str, float] = field(default_factory=dict)
@@ -110,6 +114,7 @@ def contend_release(verified: Verified, path: Path) -> Contender:
         tested_on=None if released is None else digest_of([_tested(recipe.data), provenance.data, released.records]),
         released=claim.released,
         seconds=seconds if seconds > 0 else None,
+        recipe=_resolve(recipe),
         run=digest_of(predicate.model_dump(mode="json")),
         baselines={key.removesuffix(BASELINE): value for key, value in numbers.items() if key.endswith(BASELINE)},
     )
@@ -137,6 +142,7 @@ def contend_recipe(plan: Plan, path: Path) -> Contender:
         tested_on=None,
         released=plan.released,
         seconds=None,
+        recipe=_resolve(recipe),
     )
 
 
@@ -151,6 +157,10 @@ def list_common_metrics(contenders: Sequence[Contender]) -> list[str]:
     return [key for key in keys if all(key in each.scores for each in scored)]
 
 
+def _resolve(recipe: Recipe) -> dict[str, Any]:
+    return recipe.model_dump(mode="json", by_alias=True)
+
+
 def _method(recipe: Recipe) -> object:
     return recipe.model_dump(mode="json", by_alias=True, exclude=WORDS)
 
@@ -161,6 +171,12 @@ def _tested(data: Data) -> object:
     return content if data.split is not None else content["test"]
 
 
+MANY = 6
+"""Fewest methods whose names leave out the folders that they share, and whose points in a plot have no names."""
+WIDE = 50
+"""Smallest ratio of the largest to the smallest number that makes an axis logarithmic."""
+ROUNDING = 1e-12
+"""Relative spread up to which differences are equal but for rounding: they have no variance to test with."""
 LEVEL = 0.95
 """Confidence level of the intervals."""
 
@@ -230,9 +246,10 @@ def _stand(terms: ClaimTerms, group: Sequence[Contender], metric: str | None, de
     for each in group:
         methods.setdefault((each.method, each.planned), []).append(each)
     repeated = Counter(runs[0].name for runs in methods.values())
+    places = _shorten_places([runs[0].place for runs in methods.values()])
     rows = []
     for runs in methods.values():
-        name = runs[0].name if repeated[runs[0].name] == 1 else f"{runs[0].name} ({runs[0].place})"
+        name = runs[0].name if repeated[runs[0].name] == 1 else f"{runs[0].name} ({places[runs[0].place]})"
         values = [run.scores[key] for run in runs if key is not None and key in run.scores]
         times = [run.seconds for run in runs if run.seconds is not None]
         rows.append(
@@ -247,6 +264,14 @@ def _stand(terms: ClaimTerms, group: Sequence[Contender], metric: str | None, de
         )
     rows.sort(key=lambda row: row.epsilon)
     return Standing(terms, at, key, tuple(rows), tuple(_test_pairs(rows, key)))
+
+
+def _shorten_places(places: Sequence[str]) -> dict[str, str]:
+    """Returns each path without the folders that all of many share."""
+    if len(places) < MANY:
+        return {place: place for place in places}
+    shared = os.path.commonpath([Path(place).absolute() for place in places])
+    return {place: os.path.relpath(place, shared) for place in places}
 
 
 def _find_baseline(runs: Sequence[Contender], key: str | None) -> float | None:
@@ -295,7 +320,7 @@ def _test_pair(first: MethodRow, second: MethodRow, metric: str) -> PairedTest:
     pairs = [(by_seed[0][seed], by_seed[1][seed]) for seed in shared]
     differences = [b - a for a, b in pairs]
     interval = find_interval(differences)
-    if len(set(differences)) == 1:
+    if max(differences) - min(differences) <= ROUNDING * max(map(abs, differences)):
         return PairedTest(first.name, second.name, len(shared), interval, None, "all differences are equal")
     from scipy import stats
 
@@ -317,29 +342,50 @@ def adjust_by_holm(tests: Sequence[PairedTest]) -> list[PairedTest]:
     ]
 
 
-def draw_standing(axes: Axes, standing: Standing) -> None:
-    """Scores against ε: a point for each method with a score, with its interval; runs as small points."""
+def draw_standing(axes: Axes, standing: Standing, key: str | None = None) -> None:
+    """Scores against ε, or against the values of a key of the recipes: a point for each method with a score, with its
+    interval; runs as small points.
+
+    Raises:
+        PointError: a recipe has no such key.
+    """
     metric = standing.metric or "score"
     drawn: list[tuple[float, float]] = []
-    for row in standing.rows:
-        if row.score is None or not math.isfinite(row.epsilon):
+    rows = [row for row in standing.rows if row.score is not None and math.isfinite(row.epsilon)]
+    values: list[Any] = [row.epsilon if key is None else look_up(row.runs[0].recipe, key) for row in rows]
+    is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    names = [] if is_number else list(dict.fromkeys(map(str, values)))
+    for row, value in zip(rows, values, strict=True):
+        if row.score is None:
             continue
+        x = float(value) if is_number else float(names.index(str(value)))
         half = row.score.half_width or 0.0
-        ends = [(row.epsilon, row.score.mean - half), (row.epsilon, row.score.mean + half)]
-        runs = [(row.epsilon, run.scores[metric]) for run in row.runs] if len(row.runs) > 1 else []
+        ends = [(x, row.score.mean - half), (x, row.score.mean + half)]
+        runs = [(x, run.scores[metric]) for run in row.runs] if len(row.runs) > 1 else []
         axes.plot(ends, MARK)
         for point in runs:
             axes.plot([point, point], SOFT, dots=True)
-        axes.mark(row.epsilon, row.score.mean, MARK)
+        axes.mark(x, row.score.mean, MARK)
         label = re.sub(r"[^A-Za-z0-9._ ()/-]", "_", row.name)[:30]  # a path may hold anything, also markup
-        axes.write(label, (row.epsilon, row.score.mean), INK, shift=(8, -6))
+        if len(rows) < MANY:
+            axes.write(label, (x, row.score.mean), INK, shift=(8, -6))
         drawn += [*ends, *runs]
     left, right = (pick(x for x, _ in drawn) for pick in (min, max))
     low, high = (pick(y for _, y in drawn) for pick in (min, max))
     margin = 0.15 * (high - low) or 0.1 * abs(high) or 1.0
+    wide = left > 0 and right >= WIDE * left
+    across = (-0.5, len(names) - 0.5) if names else (left / 1.5, 1.5 * right) if wide else _widen(left, right)
     axes.set(
-        f"ε at δ = {standing.delta:g}",
+        f"ε at δ = {standing.delta:g}" if key is None else key,
         metric.replace("_", " "),
-        (max(0.0, left - 0.2 * right), 1.3 * right or 1.0),
+        across,
         (low - margin, high + margin),
+        log_x=wide,
+        x_names=names,
     )
+
+
+def _widen(left: float, right: float) -> tuple[float, float]:
+    """Returns limits with space for names on the right, and that begin at 0 or above for numbers that do."""
+    margin = 0.2 * max(abs(left), abs(right))
+    return (max(0.0, left - margin) if left >= 0 else left - margin, right + 1.5 * margin or 1.0)

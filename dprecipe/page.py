@@ -32,6 +32,16 @@ _FIGURES = "".join(
     for colour, name in FIGURE_COLOURS.items()
     for attribute in ("fill", "stroke")
 )
+DARK_FIGURES = (
+    "@media (prefers-color-scheme:dark){"
+    + "".join(
+        f'[{attribute}="{colour}"]{{{attribute}:{dict(pair.split(":") for pair in _DARK.split(";"))["--" + name]}}}'
+        for colour, name in {**FIGURE_COLOURS, "#ffffff": "card"}.items()
+        for attribute in ("fill", "stroke")
+    )
+    + "}"
+)
+"""The style of a figure that is a file of its own: in the dark it has the colours of a page, as do its white parts."""
 STYLE = f"""
 :root{{color-scheme:light dark;{_LIGHT}}}
 @media (prefers-color-scheme:dark){{:root{{{_DARK}}}}}

@@ -115,6 +115,8 @@ def test_fewer_than_two_common_seeds_and_equal_differences_have_no_test(run: Con
     assert standing.tests[0].reason == "fewer than two seeds in common"
     (standing,) = compare_all([*seeds_of(run, (0.5, 0.75)), *seeds_of(run, (0.25, 0.5), method="m2", name="b")])
     assert standing.tests[0].reason == "all differences are equal"
+    (standing,) = compare_all([*seeds_of(run, (0.7, 0.9)), *seeds_of(run, (0.8, 1.0), method="m2", name="b")])
+    assert standing.tests[0].reason == "all differences are equal", "0.8 - 0.7 is 1.0 - 0.9 but for rounding"
     assert standing.tests[0].p is None
 
 

@@ -213,6 +213,7 @@ def draw_path(p: Palette) -> Drawing:
 LAYERS: list[tuple[str, str, str]] = [
     ("mechanisms", "one package each, reached by name", "mechanism"),
     ("api cli", "Python, command line", "box"),
+    ("sweep", "a run for each of many values", "box"),
     ("training", "attempt, gate, engine, probe", "torch"),
     ("nonprivate", "recipes without privacy", "box"),
     ("policy comparison", "an organisation's rules; comparisons", "box"),

@@ -26,6 +26,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import enforce_on_plan
 from dprecipe.recipe.read import read
+from dprecipe.recipe.root import PointError
 from dprecipe.release.figures import render_svg_file
 from dprecipe.release.scores import SMALLER_IS_BETTER, format_score, spell_score
 from dprecipe.release.verify import verify
@@ -36,6 +37,8 @@ SCHEMA = "dprecipe.compare/v1"
 WITHOUT = "without a model"
 """The column of what one constant answer reaches; left out where no run has it."""
 MAX_PATHS = 200
+SWEEP = "sweep.json"
+"""The file by which the folder of a sweep is known."""
 NOTE = (
     "To publish one of several runs on the same records because it scored best costs more than its own ε: "
     "`dprecipe tune` pays for the choice."
@@ -43,12 +46,17 @@ NOTE = (
 
 
 def compare(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Releases, run folders, or recipes.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Releases, run folders, folders of sweeps, or recipes.")
+    ],
     metric: Annotated[str | None, typer.Option(help="Score to compare; by default the first that all have.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ of the table; the smallest of all by default.")] = None,
     output: TextOrJson = "text",
     plot: Annotated[
         Path | None, typer.Option(help="Also plot score against ε in this .svg, which is replaced.")
+    ] = None,
+    across: Annotated[
+        str | None, typer.Option("--x", metavar="A.B", help="Plot against this key of the recipes, not ε.")
     ] = None,
 ) -> None:
     """Verifies the releases, plans the recipes, and prints them claim by claim; with `plot`, also draws them.
@@ -64,9 +72,12 @@ def compare(
         raise UsageFault(f"--delta {delta:g} is no δ", "give a number between 0 and 1, such as 1e-6")
     if plot is not None and plot.suffix != ".svg":
         raise UsageFault(f"{plot}: the plot is an .svg", "name a file that ends so with --plot")
-    if len(paths) > MAX_PATHS:
-        raise UsageFault(f"{len(paths):,} paths are too many", f"compare at most {MAX_PATHS}")
-    contenders = leave_out_copies([read_contender(path) for path in dict.fromkeys(paths)])
+    if across is not None and plot is None:
+        raise UsageFault("--x names an axis of a plot, and none is asked for", "add --plot FILE.svg")
+    places = [place for path in dict.fromkeys(paths) for place in list_places(path)]
+    if len(places) > MAX_PATHS:
+        raise UsageFault(f"{len(places):,} runs and recipes are too many", f"compare at most {MAX_PATHS}")
+    contenders = leave_out_copies([read_contender(place) for place in places])
     known = list(dict.fromkeys(key for each in contenders for key in each.scores))
     if metric is not None and metric not in known:
         raise UsageFault(
@@ -74,11 +85,29 @@ def compare(
         )
     result = compare_all(contenders, metric, delta)
     if plot is not None:
-        _write_plot(result, plot)
+        _write_plot(result, plot, across)
     if output == "json":
         show_document(as_json({"schema": SCHEMA, "standings": [describe_standing(each) for each in result]}))
     else:
         write_output(render_standings(result))
+
+
+def list_places(path: Path) -> list[Path]:
+    """Lists the releases of a sweep's folder; any other path stands for itself.
+
+    Raises:
+        UsageFault: no run of the sweep has a release.
+        RunFailed: its file is damaged.
+    """
+    if not (path / SWEEP).is_file():
+        return [path]
+    from dprecipe.sweep.folder import CELLS, read_sweep
+
+    runs = [path / CELLS / name for name in read_sweep(path)["cells"]]
+    found = [run for run in runs if (run / "release").is_dir()]
+    if not found:
+        raise UsageFault(f"{path}: no run of this sweep has a release", f"its scores are in {path / 'table.csv'}")
+    return found
 
 
 def read_contender(path: Path) -> Contender:
@@ -230,7 +259,7 @@ def _describe_interval(interval: Interval | None) -> dict[str, float | None] | N
     return None if interval is None else {"mean": interval.mean, "half_width": interval.half_width}
 
 
-def _write_plot(result: Sequence[Standing], plot: Path) -> None:
+def _write_plot(result: Sequence[Standing], plot: Path, across: str | None) -> None:
     if len(result) > 1:
         raise UsageFault(
             "these are different claims, and one plot of them would compare them", "plot those of one claim alone"
@@ -238,5 +267,10 @@ def _write_plot(result: Sequence[Standing], plot: Path) -> None:
     (standing,) = result
     if all(row.score is None or math.isinf(row.epsilon) for row in standing.rows):
         raise UsageFault("no score was released, so there is nothing to draw", "leave --plot out")
-    svg = render_svg_file("compare", lambda axes: draw_standing(axes, standing))
+    try:
+        svg = render_svg_file("compare", lambda axes: draw_standing(axes, standing, across))
+    except PointError as error:
+        raise UsageFault(
+            f"--x {across}: {error}", "write a key of all recipes, such as training.optimizer.lr"
+        ) from None
     replace_output(plot, svg.encode())

@@ -97,6 +97,7 @@ COMMANDS = (
             "run": "Train, stop within the budget, and write the run folder.",
             "audit": "Attack the claim with synthetic records; reads no data, spends nothing.",
             "tune": "Train several times with values drawn at random, and release the best model alone.",
+            "sweep": "Train once for each combination of values, where looking at all scores is free or charged.",
             "verify": "Recompute a certificate with an independent accountant.",
             "compare": "Compare score and ε of runs under one claim, paired over seeds.",
             "predict": "Predict the records of files with a released model.",

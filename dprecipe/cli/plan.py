@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dprecipe.cli.arguments import Overrides, RecipePath, TextOrJson
+from dprecipe.cli.plan_plot import check_plot, write_plot
 from dprecipe.contract.plan import Plan, PlanBudget
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.models.layout import layer_of, trained_parameters
@@ -39,17 +41,22 @@ def plan(
     compare: Annotated[
         bool, typer.Option("--compare-accountants", help="Also print what other accountants say; none is the claim.")
     ] = False,
+    plot: Annotated[Path | None, typer.Option(help="Also plot curves of ε in this .svg, which is replaced.")] = None,
 ) -> None:
-    """Solves for the free variable and prints the plan; with `compare`, also what other accountants say of its events.
+    """Solves for the free variable and prints the plan; with `compare`, also what other accountants say of its events;
+    with `plot`, also draws ε along the run, over its noise and over its batch size.
 
     Raises:
         RecipeError, PlanRefused: the recipe has no plan.
-        UsageFault: the format is unknown.
+        UsageFault: the format is unknown; or there is no curve to draw.
     """
     if output not in FORMATS:
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
+    check_plot(plot)
     loaded = read_any(recipe, overrides or ())
     if isinstance(loaded, LoadedPublic):
+        if plot is not None:
+            raise UsageFault("--plot: a recipe with mechanism none has no ε to draw", "leave it out")
         _show_public(loaded, output, compare)
         return
     result = enforce_on_plan(make_plan(loaded))
@@ -70,6 +77,9 @@ def plan(
                 *comparison_lines(result, comparisons),
             ]
         )
+    if plot is not None:
+        said = write_plot(loaded, result, plot)
+        write_output(said if output == "text" else ())
 
 
 def _show_public(loaded: LoadedPublic, output: str, compare: bool) -> None:

@@ -13,6 +13,8 @@ from typing import Literal, final
 
 INK, SOFT, LINE, MARK, CAP = "#1c2733", "#5b6b7b", "#e3e8ee", "#1f6feb", "#c2410c"
 """Colours of text, axes, grid, data, and whatever data is compared with."""
+BACK = "#ffffff"
+"""The colour of the ground, where something has to be covered."""
 SERIES = (SOFT, "#b8860b", "#8250df", MARK, "#1a7f4b")
 """Colours of several curves in one figure."""
 SIZE = (324.0, 208.0)
@@ -21,6 +23,8 @@ LEFT, RIGHT, TOP, BOTTOM = 60.0, 311.0, 8.0, 165.0
 """The area of the data; the rest is for numbers and names."""
 TICKS = 6
 """Largest number of ticks on an axis."""
+FEW_POWERS = 3
+"""Fewest powers of ten that a logarithmic axis has as its only numbers."""
 MAX_NAMES = 10
 """Largest number of names on an axis; of more, every second, third, … is written."""
 MAX_DOTS = 200
@@ -78,16 +82,28 @@ class AxisScale:
         """Lists round numbers, each with its text."""
         if self.names:
             return [(float(i), self.names[i]) for i in range(0, len(self.names), -(-len(self.names) // MAX_NAMES))]
-        if self.is_log:
-            powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
-            shown = powers[:: max(1, -(-len(powers) // TICKS))]
-            return [(10.0**power, f"10{str(power).translate(SUPERSCRIPTS)}") for power in shown]
+        if self.is_log and (ticks := self._list_log_ticks()):
+            return ticks
         rough = (self.high - self.low) / TICKS
         rough = max(1.0, rough) if self.is_whole else rough
         unit = 10.0 ** math.floor(math.log10(rough))
         step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * (1 - 1e-9))
         places = range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)
         return [(place * step, write_number(place * step)) for place in places]
+
+    def _list_log_ticks(self) -> list[tuple[float, str]]:
+        """Lists the powers of ten; where they are few, numbers between them, too; none of an axis too short for two."""
+        powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
+        if len(powers) >= FEW_POWERS:
+            some = powers[:: max(1, -(-len(powers) // TICKS))]
+            return [(10.0**power, f"10{str(power).translate(SUPERSCRIPTS)}") for power in some]
+        lowest = math.floor(math.log10(self.low))
+        for factors in ((1, 2, 5), (1, 5), (1,)):
+            near = [factor * 10.0**power for power in range(lowest, lowest + 5) for factor in factors]
+            shown = [at for at in near if self.low <= at * (1 + 1e-9) and at <= self.high * (1 + 1e-9)]
+            if len(shown) < TICKS:
+                break
+        return [(at, write_number(at)) for at in shown] if len(shown) > 1 else []
 
 
 @final
@@ -104,6 +120,7 @@ class Axes:
         self._labels: list[tuple[str, str, bool]] = []
         self._names, self._is_log, self._is_whole, self._is_log_x = ("", ""), False, False, False
         self._x_names: tuple[str, ...] = ()
+        self._y_names: tuple[str, ...] = ()
         self._x: Limits = (None, None)
         self._y: Limits = (None, None)
 
@@ -118,11 +135,12 @@ class Axes:
         whole_x: bool = False,
         log_x: bool = False,
         x_names: Sequence[str] = (),
+        y_names: Sequence[str] = (),
     ) -> None:
-        """Sets the names of the axes, and their limits. `whole_x`: the x axis counts; `x_names`: its places 0, 1, 2, …
-        have these names."""
+        """Sets the names of the axes, and their limits. `whole_x`: the x axis counts; `x_names`, `y_names`: the places
+        0, 1, 2, … have these names."""
         self._names, self._x, self._y, self._is_log, self._is_whole = (x, y), x_limits, y_limits, log_y, whole_x
-        self._is_log_x, self._x_names = log_x, tuple(x_names)
+        self._is_log_x, self._x_names, self._y_names = log_x, tuple(x_names), tuple(y_names)
 
     def plot(
         self,
@@ -187,6 +205,20 @@ class Axes:
 
         self._parts.append(draw)
 
+    def fill_cell(self, x: float, y: float, share: float, text: str) -> None:
+        """Fills the square of side 1 around a point, the darker the larger `share` (0 to 1) is, and writes in it."""
+        self._take([(x - 0.5, y - 0.5), (x + 0.5, y + 0.5)])
+
+        def draw(across: AxisScale, up: AxisScale) -> Iterator[str]:
+            left, right = across.place(x - 0.5), across.place(x + 0.5)
+            low, high = up.place(y - 0.5), up.place(y + 0.5)
+            outline = _trace([(left, low), (left, high), (right, high), (right, low)])
+            yield f'<path d="{outline} z" fill="{BACK}"/>'  # no line of the grid shows through
+            yield f'<path d="{outline} z" fill="{MARK}" fill-opacity="{_short(0.06 + 0.6 * share)}"/>'
+            yield _text(text, (left + right) / 2, (low + high) / 2 + 4, INK, "middle")
+
+        self._parts.append(draw)
+
     def write(
         self,
         text: str,
@@ -222,7 +254,7 @@ class Axes:
         scale = _scale(places, self._x, LEFT, RIGHT, is_log=self._is_log_x)
         x = replace(scale, is_whole=self._is_whole, names=self._x_names)
         values = [b for _, b in self._data if b > 0 or not self._is_log]
-        y = _scale(values, self._y, BOTTOM, TOP, is_log=self._is_log)
+        y = replace(_scale(values, self._y, BOTTOM, TOP, is_log=self._is_log), names=self._y_names)
         parts = [
             *(_stroke([(x.place(at), BOTTOM), (x.place(at), TOP)], LINE, 0.8) for at, _ in x.list_ticks()),
             *(_stroke([(LEFT, y.place(at)), (RIGHT, y.place(at))], LINE, 0.8) for at, _ in y.list_ticks()),

@@ -116,6 +116,22 @@ def set_values(recipe: Recipe, values: AnyMapping[str, Any]) -> Recipe:
         raise PointError(_explain(first["type"], first["msg"])) from None
 
 
+def look_up(plain: Any, path: str) -> Any:
+    """Returns the value at a dotted path of a resolved recipe (JSON types).
+
+    Raises:
+        PointError: there is no such key.
+    """
+    for step in path.split("."):
+        if isinstance(plain, list):
+            plain = plain[_index(plain, step)]
+        elif isinstance(plain, AnyMapping) and step in plain:
+            plain = plain[step]
+        else:
+            raise PointError("a recipe has no such key")
+    return plain
+
+
 def _explain(kind: str, message: str) -> str:
     if kind == "extra_forbidden":
         return "a recipe has no such key"

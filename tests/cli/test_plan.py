@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -68,6 +69,27 @@ def test_other_accountants_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["accountant"] for row in rows if not row["holds"]} == {"strong_composition_as_printed"}
     claim = next(row for row in rows if row["accountant"] == "pld")
     assert claim["epsilon"] == alone["guarantee"]["epsilon"]
+
+
+def test_curves_are_drawn_and_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe, plot = Path("recipes/quickstart.yaml"), tmp_path / "curves.svg"
+    command.plan(recipe, plot=plot)
+    said = capsys.readouterr().out
+    assert "no curve of ε over the batch size, at equal noise: the recipe has no batch size" in said
+    assert said.endswith(f"wrote {plot}\n")
+    drawn = plot.read_text(encoding="utf-8")
+    assert ElementTree.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"
+    for words in ("moments accountant", "(the claim)", "composition, no guarantee", "mechanism.noise.multiplier"):
+        assert words in drawn
+    assert "prefers-color-scheme:dark" in drawn
+    command.plan(recipe, output="json", plot=plot)
+    json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", ["curves.png", "absent/curves.svg"])
+def test_a_plot_that_can_not_be_written_is_wrong_usage(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageFault):
+        command.plan(Path("recipes/quickstart.yaml"), plot=tmp_path / name)
 
 
 def test_a_physical_batch_that_is_measured_is_not_planned() -> None:

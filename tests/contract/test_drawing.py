@@ -22,7 +22,8 @@ from dprecipe.release import figures
         (0, 3e-8, False, ["0", "5e−09", "1e−08", "1.5e−08", "2e−08", "2.5e−08", "3e−08"]),
         (1e-3, 5.0, True, ["10⁻³", "10⁻²", "10⁻¹", "10⁰"]),
         (1e-30, 1.0, True, ["10⁻³⁰", "10⁻²⁴", "10⁻¹⁸", "10⁻¹²", "10⁻⁶", "10⁰"]),
-        (2.0, 3.0, True, []),
+        (2.0, 3.0, True, ["2", "2.2", "2.4", "2.6", "2.8", "3"]),
+        (0.7, 30.0, True, ["1", "2", "5", "10", "20"]),
     ],
 )
 def test_ticks_are_few_round_numbers_at_their_places(low: float, high: float, is_log: bool, labels: list[str]) -> None:

@@ -40,6 +40,7 @@ ORDER = (
     ("policy", "comparison"),
     ("nonprivate",),
     ("training",),
+    ("sweep",),
     ("api", "cli", "__init__", "__main__"),
     ("mechanisms",),
 )

@@ -24,7 +24,7 @@ REACHED = (
 )
 AROUND = (
     *(f"training/{name}" for name in ("audit", "checks", "loggers", "prior", "probe", "publish", "tuning")),
-    *(f"training/processes/{name}" for name in ("cluster", "launch")),
+    *(f"training/processes/{name}" for name in ("cluster", "launch", "workers")),
     *(f"training/program/{name}" for name in ("gather", "program")),
     *(f"training/run/{name}" for name in ("account_run", "attempt", "folder", "nonprivate", "runner", "spend_once")),
     *(f"training/run/{name}" for name in ("stages", "start")),

@@ -75,6 +75,7 @@ COMMANDS = [
     ["validate", *(path for path in RECIPES if "asoodeh2020-figure3.yaml" not in path)],
     ["plan", "recipes/quickstart.yaml"],
     ["plan", "recipes/mnist-dpsgd.yaml"],
+    ["sweep", "recipes/quickstart.yaml", "--over", "budget.epsilon=1,3", "--plan"],
     ["show", "recipes/quickstart.yaml"],
     ["data", "check", "recipes/quickstart.yaml"],
     ["plan", "recipes/pate-digits.yaml"],

@@ -50,6 +50,8 @@ class AnyDigits(WithoutFiles):
     records: Records | None = Field(None, description=RECORDS)
     access: Access
 
+    is_embedded: ClassVar[bool] = True
+
     @property
     def record_shape(self) -> tuple[int, ...]:
         return DIGITS_SHAPE

@@ -65,6 +65,8 @@ class SourceBlock(Block):
 
     shared: ClassVar[tuple[str, ...]] = ()
     """The keys that describe records and not files: other sources of the recipe take them over from `data.train`."""
+    is_embedded: ClassVar[bool] = False
+    """True if the records come with the package, so that everyone has them."""
 
     @property
     @abstractmethod

@@ -18,18 +18,19 @@ import re
 import shutil
 import tarfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from dprecipe import durable
-from dprecipe.contract.drawing import MARK, SIZE, Axes, Limits
+from dprecipe.contract.drawing import MARK, Axes, Limits
+from dprecipe.contract.panels import Panel, render_panels
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.language.tuning import Candidates
 from dprecipe.libraries import check_libraries, importing_libraries
 from dprecipe.planning.candidates import Point
 from dprecipe.privacy.ledger import lock_ledger
-from dprecipe.release.figures import ALONE
 from dprecipe.release.untrusted import ContentError, read_bytes
 from dprecipe.screen import write_note
 from dprecipe.training.run.folder import RunFolder
@@ -157,27 +158,18 @@ def _keep(plan: Plan, folder: RunFolder, trials: Trials, drawn: DrawnRuns, recip
 
 
 def draw_trials(plan: Plan, rows: Sequence[tuple[Point, float | None]]) -> str:
-    """Returns an SVG with a panel for each key, beside each other, all with the same scores."""
+    """Returns an SVG with a panel for each key, all with the same scores."""
     over = () if plan.tuning is None else plan.tuning.block.over
     figure_name = "" if plan.tuning is None else plan.tuning.block.score.figure.replace("_", " ")
     scored = [(point, score) for point, score in rows if score is not None and math.isfinite(score)]
-    panels = [
-        f'<g transform="translate({SIZE[0] * index:g} 0)">{_panel(each, scored, figure_name if index == 0 else "")}</g>'
-        for index, each in enumerate(over)
-    ]
-    width, height = SIZE[0] * max(1, len(over)), SIZE[1]
-    return (
-        f'<svg {ALONE} width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}">{"".join(panels)}</svg>'
-    )
+    panels = [Panel(each.key, partial(_draw_key, each, scored, figure_name)) for each in over]
+    return render_panels("scores of the runs", panels)
 
 
-def _panel(each: Candidates, scored: Sequence[tuple[Point, float]], figure_name: str) -> str:
-    axes, names = Axes(), [str(value) for value in each.values or ()]
+def _draw_key(each: Candidates, scored: Sequence[tuple[Point, float]], figure_name: str, axes: Axes) -> None:
+    names = [str(value) for value in each.values or ()]
     for point, score in scored:
         value = str(point[each.key])
         axes.mark(names.index(value) if names else float(value), score, MARK)
-    # On a logarithmic axis only powers of ten are written: two of them at least.
-    powers = math.log10(each.range[1] / each.range[0]) if each.range is not None and each.scale == "log" else 0.0
     limits: Limits = (-0.5, len(names) - 0.5) if names else (None, None)
-    axes.set(each.key.rpartition(".")[2], figure_name, limits, log_x=powers >= 2, x_names=names)
-    return axes.render()
+    axes.set(each.key.rpartition(".")[2], figure_name, limits, log_x=each.scale == "log" and not names, x_names=names)

@@ -26,13 +26,14 @@ from dprecipe.faults import UsageFault
 from dprecipe.release.untrusted import ContentError
 from dprecipe.screen import is_watched, write_note
 from dprecipe.training.processes.cluster import LOCAL, Cluster, Task, open_cluster
+from dprecipe.training.processes.workers import STOPPED
 from dprecipe.training.program.gather import Gathered
 from dprecipe.training.run.signals import stopping_on_signals
 from dprecipe.training.run.trial_result import locate_result
 from dprecipe.training.tuning.draws import DrawnRuns
 from dprecipe.training.tuning.order import RunOrder, RunTerms, check_machine, commit_to_inputs, make_parcel
 from dprecipe.training.tuning.parcel import keep_parcel, unpack
-from dprecipe.training.tuning.pool import STOPPED, count_done
+from dprecipe.training.tuning.pool import count_done
 from dprecipe.training.tuning.trials import Constants, Trials
 
 POLL = 0.2

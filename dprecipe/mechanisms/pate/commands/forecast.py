@@ -33,6 +33,7 @@ from dprecipe.mechanisms.pate.commands.forecast_document import (
     Simulated,
     Stop,
 )
+from dprecipe.mechanisms.pate.commands.rounds_forecast import forecast_rounds
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.plan import PatePlan
@@ -194,13 +195,14 @@ def forecast_plan(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, se
         noise_multiplier=voting.multiplier,
         threshold=None if selection is None else selection.threshold,
         selection_multiplier=None if selection is None else selection.multiplier,
-        simulated=Simulated(agreement=(agreement.low, agreement.high), seed=seed),
+        simulated=Simulated(agreement=(agreement.low, agreement.high), student=agreement.student, seed=seed),
         delta=delta,
         planned=planned.queries,
         queries=queries,
         answered=answered,
         right=share_right(pass_Q, right_Q) or 0.0,
         stop=expect_stop(planned, queries, answered),
+        rounds=forecast_rounds(planned, counts_QM, voting, agreement, seed),
         has_paid_steps=bool(facts.stages),
         worst_case=plan.guarantee.epsilon,
         unpublished=unpublished,

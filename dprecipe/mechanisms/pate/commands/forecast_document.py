@@ -25,6 +25,7 @@ class Simulated(Part):
     agreement: tuple[Probability, Probability] = Field(
         description="shares of the teachers that agree on a query; uniform between them"
     )
+    student: Probability = Field(description="chance that an interactive run's student knows the class of a query")
     seed: NonNegativeInt
 
 
@@ -76,6 +77,21 @@ class ForecastRow(Part):
     worst_case: OrInfinite | None = Field(description="null: no plan keeps the budget")
 
 
+class ForecastRound(Part):
+    """A round of an interactive run."""
+
+    queries: PositiveInt
+    threshold: PositiveFloat
+    selection_multiplier: PositiveFloat
+    noise_multiplier: PositiveFloat
+    answered: Probability = Field(description="share of the queries")
+    right: Probability | None = Field(description="share of the answers; null: hardly any answer is given")
+    own: Probability = Field(description="share of the queries that the student labels itself, at no cost")
+    own_right: Probability | None = Field(description="share of these; null: there are none")
+    asked: NonNegativeFloat = Field(description="queries that are put, on average, before the run ends")
+    answers: NonNegativeFloat
+
+
 class ForecastThreshold(Part):
     """A threshold with the recipe's noise; these are finer than the rows."""
 
@@ -115,6 +131,7 @@ class Forecast(Document):
     answered: Probability = Field(description="share of the queries")
     right: Probability = Field(description="share of the answers that are the class with the most votes")
     stop: Stop
+    rounds: tuple[ForecastRound, ...] = Field(description="of an interactive run")
     has_paid_steps: bool = Field(description="paid steps of preprocessing: in the worst case alone")
     worst_case: OrInfinite = Field(description="the claim")
     unpublished: OrInfinite = Field(description="`worst_case` of the recipe without `sanitize`")

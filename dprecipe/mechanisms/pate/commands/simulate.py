@@ -25,18 +25,22 @@ _AT_ONCE = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The share of teachers that agree on a query's class is uniform on [low, high].
+    """The share of teachers that agree on a query's class is uniform on [low, high]. `student`: the chance that the
+    student of an interactive run knows that class before it is answered.
 
     Raises:
-        ValueError: not 0 <= low <= high <= 1.
+        ValueError: not 0 <= low <= high <= 1, or `student` is no chance.
     """
 
     low: float = 0.5
     high: float = 1.0
+    student: float = 0.8
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high <= 1:
             raise ValueError(f"expected 0 <= low <= high <= 1, got {self.low} and {self.high}")
+        if not 0 <= self.student <= 1:
+            raise ValueError(f"expected a student from 0 to 1, got {self.student}")
 
 
 def simulate_counts(teachers: int, classes: int, queries: int, agreement: Agreement, seed: int) -> NDArray[np.int64]:

@@ -13,7 +13,14 @@ from dprecipe.cli.files import limit_notes, write_documents
 from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
-from dprecipe.mechanisms.pate.commands.forecast_document import Forecast, ForecastRelease, ForecastRow, Stop, plot_votes
+from dprecipe.mechanisms.pate.commands.forecast_document import (
+    Forecast,
+    ForecastRelease,
+    ForecastRound,
+    ForecastRow,
+    Stop,
+    plot_votes,
+)
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.planning.make import plan
@@ -34,6 +41,9 @@ def forecast_votes(
     seed: Annotated[int, typer.Option(help="Seed of the simulated votes.")] = 0,
     output: TextOrJson = "text",
     out: Annotated[Path | None, typer.Option(help="A folder for votes.json and votes.svg; replaced there.")] = None,
+    student: Annotated[
+        float, typer.Option(help="Chance that the student of an interactive run knows a query's class.")
+    ] = 0.8,
 ) -> None:
     """Prints a forecast of a recipe's queries; with `out`, also writes `votes.json` and `votes.svg`.
 
@@ -43,8 +53,10 @@ def forecast_votes(
     """
     if output not in FORMATS:
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
+    if not 0 <= student <= 1:
+        raise UsageFault(f"--student {student:g} is no chance", "give a number from 0 to 1")
     try:
-        assumed = Agreement(*agreement)
+        assumed = Agreement(*agreement, student)
     except ValueError:
         raise UsageFault(
             f"no share of teachers lies between {agreement[0]:g} and {agreement[1]:g}",
@@ -75,6 +87,8 @@ def render_text(forecast: Forecast) -> str:
         parts.append(_suggestion(forecast.suggested))
     if forecast.rows:
         parts += [_table([HEAD, *(_row(row, forecast) for row in forecast.rows)]), list(LEGEND)]
+    if forecast.rounds:
+        parts.append(_rounds(forecast.rounds))
     parts.append([forecast.verdict])
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
@@ -89,8 +103,8 @@ def _head(forecast: Forecast) -> list[str]:
     ]
     if forecast.queries < forecast.planned:
         lines.append(
-            f"first round only, {forecast.queries:,} of {forecast.planned:,} queries: later queries depend on what the "
-            "student has learned"
+            f"first round, {forecast.queries:,} of {forecast.planned:,} queries; in later ones, below, the student "
+            f"is assumed to know the class of {forecast.simulated.student:.0%} of the queries"
         )
     return lines
 
@@ -157,6 +171,32 @@ def _price(release: ForecastRelease) -> str:
         f"the claim is then ε = {release.worst_case:g}, and the run ends after about {stop.queries:,.0f} queries and "
         f"{stop.answers:,.0f} answers"
     )
+
+
+ROUND_HEAD = ("round", "queries", "threshold", "answered", "right", "by itself", "right", "put", "answers")
+
+
+def _rounds(rounds: Sequence[ForecastRound]) -> list[str]:
+    """Returns the rounds as a table, and where the run ends."""
+    rows = [
+        (
+            str(number),
+            f"{each.queries:,}",
+            f"{each.threshold:.5g}",
+            f"{each.answered:.1%}",
+            "-" if each.right is None else f"{each.right:.1%}",
+            f"{each.own:.1%}",
+            "-" if each.own_right is None else f"{each.own_right:.1%}",
+            f"{each.asked:,.0f}",
+            f"{each.answers:,.0f}",
+        )
+        for number, each in enumerate(rounds, 1)
+    ]
+    put, answers = sum(each.asked for each in rounds), sum(each.answers for each in rounds)
+    return [
+        *_table([ROUND_HEAD, *rows]),
+        f"all rounds: about {put:,.0f} queries are put, and {answers:,.0f} answered; by itself: labels of the student",
+    ]
 
 
 HEAD = ("threshold", "of N", "check σ₁", "noise σ₂", "answered", "right", "queries", "answers", "ε")

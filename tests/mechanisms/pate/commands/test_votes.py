@@ -105,10 +105,18 @@ def test_thousands_of_teachers_make_it_pay() -> None:
     assert "As a rule" not in equal.verdict
 
 
-def test_interactive_runs_are_told_of_their_first_round(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_student_is_a_chance() -> None:
+    with pytest.raises(UsageFault, match=r"--student 1\.5 is no chance"):
+        forecast_votes(FINE, [INTERACTIVE], student=1.5)
+
+
+def test_all_rounds_of_an_interactive_run_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     forecast_votes(FINE, [INTERACTIVE])
     out = capsys.readouterr().out
-    assert "first round only, 100 of 200 queries" in out
+    assert (
+        "first round, 100 of 200 queries; in later ones, below, the student is assumed to know the class of 80%" in out
+    )
+    assert "all rounds: about " in out
     assert "sanitize:" not in out
     assert "A data-dependent ε can't be published here: what interactive queries cost depends on earlier answers" in out
 
@@ -134,7 +142,7 @@ def test_the_document_fits_its_schema_and_is_what_is_written(
     assert (out / "votes.json").read_text("utf-8") == written
     assert sorted(path.name for path in out.iterdir()) == ["votes.json", "votes.svg"]
     assert document["recipe"] == {"name": "example", "digest": read(FINE, overrides).source.digest}
-    assert document["simulated"] == {"agreement": [0.5, 1.0], "seed": 0}
+    assert document["simulated"] == {"agreement": [0.5, 1.0], "student": 0.8, "seed": 0}
     assert document["worst_case"] == plan(read(FINE, overrides)).guarantee.epsilon
 
 
@@ -196,7 +204,7 @@ def test_as_a_user_calls_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     with pytest.raises(SystemExit) as done:
         cli.main()
     assert not done.value.code
-    assert json.loads(capsys.readouterr().out)["simulated"] == {"agreement": [0.8, 0.9], "seed": 3}
+    assert json.loads(capsys.readouterr().out)["simulated"] == {"agreement": [0.8, 0.9], "student": 0.8, "seed": 3}
 
 
 def test_no_torch() -> None:
