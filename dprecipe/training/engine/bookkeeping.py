@@ -12,7 +12,6 @@ Source: Z. Bu, Y.-X. Wang, S. Zha, G. Karypis, "Differentially Private Optimizat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -152,7 +151,7 @@ def weigh_shares(
     return [Weights(weights_N, sound, block_size, fresh) for weights_N in weights_GN]
 
 
-def _add_up(squares: Sequence[Tensor]) -> Tensor:
+def _add_up(squares: list[Tensor]) -> Tensor:
     """Returns the sum, on a CPU in order; a GPU adds many at once."""
     return reduce(torch.add, squares) if len(squares) < 3 or squares[0].is_cpu else torch.stack(squares).sum(0)
 

@@ -257,9 +257,7 @@ class WindowRows:
         weight, on_sum = layer.weight.detach(), one_size(images.device)
         self.standardised: SumStandardisation | None = None
         if standard and on_sum:
-            self.standardised = (weights or BatchWeights()).pull(
-                layer, lambda: SumStandardisation(weight, _unordered)
-            )
+            self.standardised = (weights or BatchWeights()).pull(layer, lambda: SumStandardisation(weight, _unordered))
         self._row_standardised = Standardisation(weight, _unordered) if standard and not on_sum else None
         result = math.prod(sides) * layer.in_channels + math.prod(sides[:-1]) * self._counts[-1] * self._run
         self.row_cost = each * result

@@ -38,7 +38,7 @@ MEASURED = 1 + 2.0**-16
 @final
 class Allowance:
     """The remainder of each record's squared norm while its gradient is added tile by tile. All tiles have the same
-    parts."""
+    parts. A tile takes the lesser of its square and of what is left, so no rounding leaves more than there is."""
 
     def __init__(self, squares_N: Tensor) -> None:
         self._squares_N = squares_N

@@ -12,7 +12,7 @@ from dprecipe.training.engine import layers
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.rounding import row_squares
-from dprecipe.training.engine.standardised import BatchWeights, SumStandardisation, squares_of
+from dprecipe.training.engine.standardised import SumStandardisation, squares_of
 from dprecipe.training.program.losses import cross_entropy
 
 OUTPUTS, CHANNELS = 6, 40
