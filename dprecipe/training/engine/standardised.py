@@ -58,11 +58,11 @@ class SumStandardisation:
     Rows are those of g' = g / s, which `scaled` sees to.
 
     Guarantee: what `squares_of` returns is at least ‖L(g)‖² for the row as it is stored. For each output L removes
-    from g' its projections on two orthogonal directions of length 1, a = 1/√I and b = c/s, so
-    ‖L(g)‖² = ‖g'‖² - (a·g')² - (b·g')². `row_squares` bounds the first term. A projection is added up in single precision for n numbers at a time: with the
-    rounding of products and of the direction, it is off by at most e ‖g'‖, e = (n + 4) 2^-24. So what is subtracted
-    exceeds the true amount by at most (2√2 e + 2 e²) ‖g'‖². Added is 4 e ‖g'‖²; the rest of that is far more than
-    what double precision rounds, and than the directions lack of length 1 and of being orthogonal.
+    from g' its projections on two orthogonal directions of length 1, a = 1/√I and b = c/s, so ‖L(g)‖² = ‖g'‖² -
+    (a·g')² - (b·g')². `row_squares` bounds the first term. A projection is added up in single precision for n numbers
+    at a time: with the rounding of products and of the direction, it is off by at most e ‖g'‖, e = (n + 4) 2^-24. So
+    what is subtracted exceeds the true amount by at most (2√2 e + 2 e²) ‖g'‖². Added is 4 e ‖g'‖²; the rest of that
+    is far more than what double precision rounds, and than the directions lack of length 1 and of being orthogonal.
     Cost of the bound: a norm is raised by 2 e times the square of ‖g'‖ / ‖L(g)‖: 0.015 % where a third is left.
 
     A record's row may be longer than its gradient: rows are added in double precision.
