@@ -72,8 +72,7 @@ class SumStandardisation:
         """`unordered`: from the parameter to (K, O, Q)."""
         if weight.dtype == torch.float64:
             # Centred twice: the rounding of a large mean leaves a part that is not orthogonal to it. For single
-            # precision,
-            # `squares` has slack for that.
+            # precision, `squares_of` has slack for that.
             weight = weight - weight.flatten(1).mean(1).view(-1, *[1] * (weight.dim() - 1))
         exact = Standardisation(weight.double(), unordered)
         self._units_OI, self._scales_O1 = exact.units_OI, exact.scales_O1.to(weight)
