@@ -40,7 +40,7 @@ class GradientPlan:
     channels_last: bool = False
     """Images go through the model with their channels last in memory."""
     weights: BatchWeights | None = None
-    """What the parts of a batch share; `None`: each part is by itself."""
+    """Shared by the parts of a batch; `None`: each part is by itself."""
 
 
 def find_terms(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> CallTerms:

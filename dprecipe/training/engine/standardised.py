@@ -122,7 +122,7 @@ def squares_of(members: Sequence[tuple[SumStandardisation, Tensor]], rows_RP: Te
 
 @final
 class BatchWeights:
-    """What is computed of standardised weights alone: once for all parts of a batch, in which weights do not change."""
+    """Numbers computed of standardised weights alone: once for all parts of a batch, in which weights do not change."""
 
     def __init__(self) -> None:
         self._kernels: dict[StandardisedConv2d, Tensor] = {}

@@ -62,7 +62,7 @@ class Call:
     reduced: bool = False
     """The layer was called within torch's autocast."""
     weights: BatchWeights | None = None
-    """What the parts of a batch share."""
+    """Shared by the parts of a batch."""
     terms: list[tuple[str, Any]] | None = None
     """The call's terms, where they were made at once and replace its tensors."""
 

@@ -43,7 +43,7 @@ class Allowance:
     def __init__(self, squares_N: Tensor) -> None:
         self._squares_N = squares_N
         self._taken: dict[int, tuple[Tensor, Tensor]] = {}
-        """Of a part, by its first record: what was left before the last tile, and what that took."""
+        """By the first record of a part: the remainder before its last tile, and what that took."""
 
     def take(self, part: slice, rows_RP: Tensor) -> Tensor:
         """Returns (R,) float64: factors, at most 1, by which these rows stay within what is left, which they then use
