@@ -1,6 +1,6 @@
 """Rows of several parameters in one memory: one norm and one sum for all of them.
 
-A GPU takes longer to start a kernel than to run a small one, so many small parameters cost what their kernels cost.
+A GPU takes longer to start a kernel than to run a small one: parameters with few numbers cost what their kernels do.
 
 Legend: N records, P numbers of all the parameters, padded to whole blocks of `rounding.BLOCK`.
 """

@@ -330,7 +330,7 @@ def _sum_blocks(rows_NP: Tensor, weights: Weights) -> Tensor:
 
 
 def _even_block(count: int, largest: int) -> int:
-    """Returns a size of blocks of which `count` is a multiple, if there is one that is large enough; else `largest`."""
+    """Returns a size of blocks that divides `count`, if there is one that is large enough; else `largest`."""
     largest = min(largest, count)
     return next((size for size in range(largest, largest // 2, -1) if count % size == 0), largest)
 

@@ -295,8 +295,8 @@ def _by_torch(square: Tensor, angle: Tensor, spare: Tensor) -> None:
 
 
 def _keystream_adder(stream: Stream, device: torch.device) -> NoiseAdder:
-    """Adds scale × standard normal draws, from a keystream generated on the device, to a vector of some chunks, of
-    which the last may be shorter. Each has the draws that it would have alone; all words are made together."""
+    """Adds scale × standard normal draws, from a keystream generated on the device, to a vector of some chunks; the
+    last may be shorter. Each has the draws that it would have alone; all words are made together."""
     stream.share(())  # nothing else draws from it
     blocks = Keystream(stream.key, device)
 
