@@ -32,7 +32,10 @@ class StandardisedConv2d(nn.Conv2d):
     """
 
     def forward(self, inputs: Tensor) -> Tensor:
-        weight = standardise_weights(self.weight)
+        return self.convolve(inputs, standardise_weights(self.weight))
+
+    def convolve(self, inputs: Tensor, weight: Tensor) -> Tensor:
+        """Computes the convolution with kernels that are standardised already."""
         return functional.conv2d(inputs, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 

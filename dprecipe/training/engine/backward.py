@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dprecipe.training.engine.full_precision import before_norms
 from dprecipe.training.engine.layers import layer_terms
+from dprecipe.training.engine.standardised import BatchWeights
 from dprecipe.training.engine.strategies import GradientStore
 from dprecipe.training.engine.taps import Call, Places, Taps, Unplanned, trained_of
 from dprecipe.training.engine.terms import Products, Rows, Term
@@ -38,6 +39,8 @@ class GradientPlan:
     """Large products on sequences are added up by tiles: the rows of all records do not fit into memory."""
     channels_last: bool = False
     """Images go through the model with their channels last in memory."""
+    weights: BatchWeights | None = None
+    """Shared by the parts of a batch; `None`: each part is by itself."""
 
 
 def find_terms(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> CallTerms:
@@ -67,7 +70,7 @@ def _compact(call: Call) -> None:
 def run_pass(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> list[Call]:
     if plan.channels_last:
         features = channels_last(features)
-    taps = Taps(model, len(labels), plan.places, _compact)
+    taps = Taps(model, len(labels), plan.places, _compact, plan.weights)
     with torch.enable_grad(), before_norms(features.device), taps:
         losses = loss(model(features), labels)
         if losses.shape != labels.shape[:1]:

@@ -12,6 +12,8 @@ Source: Z. Bu, Y.-X. Wang, S. Zha, G. Karypis, "Differentially Private Optimizat
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +23,7 @@ from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.rounding import Reserve
 from dprecipe.training.engine.shares import GradientSource, Share, shares_of
+from dprecipe.training.engine.standardised import BatchWeights
 from dprecipe.training.engine.strategies import Weights
 from dprecipe.training.engine.synthetic import preserve_generators, synthetic_records
 from dprecipe.training.engine.taps import Unplanned
@@ -57,6 +60,7 @@ def add_clipped(
     reserve: Reserve | None = None,
     source: GradientSource | None = None,
     min_rows: int = MIN_ROWS,
+    weights: BatchWeights | None = None,
 ) -> None:
     """Clips each record's gradient and adds them all to `total_P`, float64 (and one longer, where records are counted).
 
@@ -73,6 +77,7 @@ def add_clipped(
     are in double precision.
     `source`: makes the pass, or the sum, instead of this module.
     `min_rows`: fewer rows are padded to this many, with records of zeros that add nothing.
+    `weights`: one for all parts of a batch.
 
     Guarantees: adding or removing one record moves the sum by at most what `clipping` bounds (and `SLACK` of it more,
     with a `reserve`), given the others' gradients; the model, its buffers, hooks and `.grad` are left as they were;
@@ -82,7 +87,7 @@ def add_clipped(
         Unplanned: the model can't be summed in this way.
     """
     fresh = reserve is not None and reserve.begin()
-    plan = plan_of(model, loss, features, labels)
+    plan = replace(plan_of(model, loss, features, labels), weights=weights)
     if total_P.device != features.device:
         raise Unplanned("the device has no double precision")
     if clipping.norm != "l2":
@@ -134,18 +139,21 @@ def weigh_shares(
 ) -> list[Weights]:
     """Returns, for each group, the weights of the first `count` records of the shares, and zero for the others, which
     are padding."""
-    squares_by_share = [share.strategy.squares() for share in shares]
-    if len(shares) == 1 and len(clipping.thresholds) == 1:
-        squares_GN = squares_by_share[0][None]
-    else:
-        rows = len(squares_by_share[0]) if shares else count
-        squares_GN = total_P.new_zeros(len(clipping.thresholds), rows)
-        for share, squares_N in zip(shares, squares_by_share, strict=True):
-            squares_GN[share.group] += squares_N
-    weights_GN = weigh_gradients(squares_GN, clipping, total_P, count)
+    by_group: list[list[Tensor]] = [[] for _ in clipping.thresholds]
+    for share in shares:
+        by_group[share.group].append(share.strategy.squares())
+    rows = max((len(squares_N) for squares in by_group for squares_N in squares), default=count)
+    sums = [_add_up(squares) if squares else total_P.new_zeros(rows) for squares in by_group]
+    weights_GN = weigh_gradients(torch.stack(sums) if len(sums) > 1 else sums[0][None], clipping, total_P, count)
     sound = bool((weights_GN > 0).all())
-    weights_GN[:, count:] = 0.0
+    if rows > count:
+        weights_GN[:, count:] = 0.0
     return [Weights(weights_N, sound, block_size, fresh) for weights_N in weights_GN]
+
+
+def _add_up(squares: list[Tensor]) -> Tensor:
+    """Returns the sum, on a CPU in order; a GPU adds many at once."""
+    return reduce(torch.add, squares) if len(squares) < 3 or squares[0].is_cpu else torch.stack(squares).sum(0)
 
 
 def weigh_gradients(squares_GN: Tensor, clipping: Clipping, total_P: Tensor, count: int) -> Tensor:

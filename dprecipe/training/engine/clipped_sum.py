@@ -22,6 +22,7 @@ from dprecipe.training.engine.rounding import SLACK, Reserve
 from dprecipe.training.engine.single import explain_loop
 from dprecipe.training.engine.single import per_record_gradients as per_record_gradients
 from dprecipe.training.engine.sizes import one_size, size_for, widest_type
+from dprecipe.training.engine.standardised import BatchWeights
 from dprecipe.training.engine.taps import Unplanned, trained_of
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -128,7 +129,7 @@ def clipped_sum(
     Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/project/pitfalls.md T10, T11.
     """
     total = _zero(model, clipping)
-    reserve, min_rows = Reserve(batch.gradients, processes), min(MIN_ROWS, physical_batch)
+    reserve, min_rows, weights = Reserve(batch.gradients, processes), min(MIN_ROWS, physical_batch), BatchWeights()
 
     def add_rows(some: BatchPart, min_rows: int) -> None:
         _add_clipped(total, model, _by_unit(model, loss, some, min_rows).to(total.device), clipping)
@@ -145,7 +146,7 @@ def clipped_sum(
         rows = min_rows if size is None else size * part.labels[0].numel()
         for some in [part] if size is None else part.parts(size):
             try:
-                add_clipped(model, loss, some.features, some.labels, clipping, total, reserve, source, rows)
+                add_clipped(model, loss, some.features, some.labels, clipping, total, reserve, source, rows, weights)
             except Unplanned:  # `bookkeeping.describe_plan` says why
                 add_rows(some, rows)
     result = _build_sum(model, clipping, total)

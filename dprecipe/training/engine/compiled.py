@@ -140,7 +140,7 @@ def _compile_sums(
     device = features.device
 
     def shares(answers: Sequence[Tensor]) -> list[Share]:
-        return shares_of_pass(program.terms(answers, program.size), model, program.size, device, plan)
+        return shares_of_pass(program.terms(answers, program.size), model, program.size, device, plan, join=False)
 
     def norms(*answers: Tensor) -> list[Tensor]:
         return [torch.stack([share.strategy.squares() for share in shares(answers)]).sum(0)]

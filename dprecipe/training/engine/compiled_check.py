@@ -98,7 +98,7 @@ def _check_sums(
         if answer.is_floating_point() and len(answer) == size:
             answer[size // 2] = torch.nan
     exact = [answer.double() if answer.is_floating_point() else answer for answer in answers]
-    shares = shares_of_pass(program.terms(exact, size), model, size, features.device, plan)
+    shares = shares_of_pass(program.terms(exact, size), model, size, features.device, plan, join=False)
     squares_N = torch.stack([share.strategy.squares() for share in shares]).sum(0)
     ratio_N = (sum_programs.norms(*answers)[0] / squares_N)[torch.arange(size, device=features.device) != size // 2]
     if not (float(ratio_N.min()) >= 1 / ROUNDING and float(ratio_N.max()) <= 1 + TOLERANCE):

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from dprecipe.models.zoo.layers import NextTokens, OffsetRMSNorm, StandardisedConv2d, TransposedLinear, WideRMSNorm
 from dprecipe.training.engine.sizes import one_size
-from dprecipe.training.engine.standardised import Standardisation, SumStandardisation
+from dprecipe.training.engine.standardised import BatchWeights, Standardisation, SumStandardisation
 from dprecipe.training.engine.taps import Call, Unplanned
 from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, SingleRecordTerm, Term, TokenErrors
 
@@ -87,7 +87,7 @@ def _convolution(call: Call) -> NamedTerms:
     images, gradient, each = _rows_of(call)
     right_NOT = by_record(gradient.flatten(2), each).movedim(1, 2).flatten(2) if each > 1 else gradient.flatten(2)
     if "weight" in call.parameters:
-        yield "weight", _of_windows(layer, images, gradient.shape[2:], right_NOT, each)
+        yield "weight", _of_windows(layer, images, gradient.shape[2:], right_NOT, each, call.weights)
     if "bias" in call.parameters:
         yield "bias", Rows(right_NOT.sum(2))
 
@@ -102,7 +102,12 @@ def _rows_of(call: Call) -> tuple[Tensor, Tensor, int]:
 
 
 def _of_windows(
-    layer: nn.modules.conv._ConvNd, images: Tensor, counts: Sequence[int], right_NOT: Tensor, each: int
+    layer: nn.modules.conv._ConvNd,
+    images: Tensor,
+    counts: Sequence[int],
+    right_NOT: Tensor,
+    each: int,
+    weights: BatchWeights | None,
 ) -> Products:
     window, channels = layer.kernel_size, layer.in_channels // layer.groups
 
@@ -120,7 +125,7 @@ def _of_windows(
     standard = isinstance(layer, StandardisedConv2d)
     by_run = layer.out_channels * right_NOT.shape[2] * window[-1] * channels
     if standard or (layer.groups == 1 and by_run >= MIN_MULTIPLICATIONS):
-        slabs, paired = WindowRows(layer, images, counts, right_NOT, each, standard=standard), not standard
+        slabs, paired = WindowRows(layer, images, counts, right_NOT, each, weights, standard=standard), not standard
     return Products(left, right_NGOT, channels * math.prod(window), order, slabs, paired)
 
 
@@ -239,6 +244,7 @@ class WindowRows:
         counts: Sequence[int],
         right_NOT: Tensor,
         each: int,
+        weights: BatchWeights | None,
         *,
         standard: bool = False,
     ) -> None:
@@ -249,8 +255,10 @@ class WindowRows:
         sides = [size + sum(pair) for size, pair in zip(images.shape[2:], self._padding, strict=True)]
         self._run = layer.kernel_size[-1] * layer.in_channels
         weight, on_sum = layer.weight.detach(), one_size(images.device)
-        self.standardised = SumStandardisation(weight, self._unordered) if standard and on_sum else None
-        self._row_standardised = Standardisation(weight, self._unordered) if standard and not on_sum else None
+        self.standardised: SumStandardisation | None = None
+        if standard and on_sum:
+            self.standardised = (weights or BatchWeights()).pull(layer, lambda: SumStandardisation(weight, _unordered))
+        self._row_standardised = Standardisation(weight, _unordered) if standard and not on_sum else None
         result = math.prod(sides) * layer.in_channels + math.prod(sides[:-1]) * self._counts[-1] * self._run
         self.row_cost = each * result
 
@@ -296,10 +304,11 @@ class WindowRows:
         result = by_parameter.flatten(lead)
         return result if self.standardised is None else self.standardised.pulled_back(result)
 
-    def _unordered(self, weight: Tensor) -> Tensor:
-        """From the parameter to (outer window, O, last side of the window × C)."""
-        split = weight.flatten(2, -2) if weight.dim() > 3 else weight[:, :, None]
-        return split.permute(2, 0, 3, 1).flatten(2)
+
+def _unordered(weight: Tensor) -> Tensor:
+    """From the parameter to (outer window, O, last side of the window × C)."""
+    split = weight.flatten(2, -2) if weight.dim() > 3 else weight[:, :, None]
+    return split.permute(2, 0, 3, 1).flatten(2)
 
 
 def _channels_last(inputs: Tensor, layer: nn.modules.conv._ConvNd, padding: list[tuple[int, int]]) -> Tensor:

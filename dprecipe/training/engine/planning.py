@@ -98,11 +98,11 @@ def _build_plan(
             check_plan(model, loss, *synthetic_records(features, labels, TRACED[0]), plan)
         block_size = min(sums or count, count) if one_size(features.device) else count
         shares = shares_of(model, loss, *synthetic_records(features, labels, count), plan, timed=block_size)
-    stored = sum(at.stop - at.start for share in shares if share.chosen in ("kept", "twice") for at in share.slices[:1])
+    stored = sum(at.stop - at.start for share in shares if share.chosen in ("kept", "twice") for at in share.slices)
     plan.max_records = _largest_part(plan.storable // max(1, stored), features.device)
     for share in shares:
-        if share.chosen != "kept":  # it was tried
-            stores.pop(share.names[0], None)
+        for name in share.names[share.chosen == "kept" :]:  # it was tried, or joined to the first
+            stores.pop(name, None)
     return plan
 
 

@@ -124,9 +124,10 @@ def _row_squares(rows_RP: Tensor, block: int = BLOCK) -> Tensor:
         squares_R = norms_RB.double().square().sum(1)
         if whole < size:
             squares_R += torch.linalg.vector_norm(rows_RP[:, whole:], dim=1).double().square()
-    squares_R *= 1 + (min(size, block if whole else 2 * block) + 6) * 2.0**-24
-    squares_R += size * TINY
-    return squares_R
+    factor = 1 + (min(size, block if whole else 2 * block) + 6) * 2.0**-24
+    if squares_R.device.type == "cpu":
+        return squares_R.mul_(factor).add_(size * TINY)
+    return torch.rsub(squares_R, size * TINY, alpha=-factor)  # the same by one kernel, which may round once
 
 
 row_squares = Fused(_row_squares)

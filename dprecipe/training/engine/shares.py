@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from dprecipe.training.engine.backward import CallTerms, GradientPlan, Loss, find_terms
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compilers import read_clock
+from dprecipe.training.engine.joined import Joined, is_cheap, is_joinable, standardisation_of
 from dprecipe.training.engine.rounding import Reserve
+from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.engine.strategies import (
     Ghost,
     GradientStore,
@@ -97,11 +99,22 @@ def shares_of_pass(
     *,
     groups: tuple[int, ...] | None = None,
     timed: int = 0,
+    join: bool = True,
 ) -> list[Share]:
-    """Returns `shares_of`, from the terms of a pass of `count` records."""
+    """Returns `shares_of`, from the terms of a pass of `count` records. `join`: where kernels take long to start, rows
+    that are kept are joined."""
     by_name = collect_terms(call_terms, count, device, plan.storable)
     places = places_of(model, groups)
-    shares, storable, like = _combine_shares(by_name, places, count), plan.storable, torch.empty((), device=device)
+    join, storable, like = join and one_size(device), plan.storable, torch.empty((), device=device)
+    joined: dict[tuple[int, bool], list[str]] = {}
+    terms: dict[str, Products | Rows] = {}
+    if join:
+        for name, of_name in by_name.items():
+            if is_joinable(of_name, like) and is_cheap(of_name[0]):
+                terms[name] = of_name[0]
+                joined.setdefault((places[name][1], False), []).append(name)
+        by_name = {name: of_name for name, of_name in by_name.items() if name not in terms}
+    shares = _combine_shares(by_name, places, count)
     for name, of_name in by_name.items():
         place, group = places[name]
         size = place.stop - place.start
@@ -114,7 +127,18 @@ def shares_of_pass(
         chosen = chosen if chosen in strategies else next(iter(strategies))
         if chosen == "kept":
             storable -= count * size
+        if join and chosen == "kept" and is_joinable(of_name, like):
+            terms[name] = of_name[0]
+            joined.setdefault((group, standardisation_of(of_name[0]) is not None), []).append(name)
+            continue
         shares.append(Share((name,), (place,), group, chosen, strategies[chosen](), isinstance(of_name[0], OfLayer)))
+    for (group, _), names in joined.items():
+        products = {name: term for name in names if isinstance(term := terms[name], Products)}
+        rows = {name: term for name in names if isinstance(term := terms[name], Rows)}
+        names = [*products, *rows]
+        store = plan.stores.setdefault(names[0], GradientStore())
+        strategy = Joined([*products.values()], [*rows.values()], count, like, store)
+        shares.append(Share(tuple(names), tuple(places[name][0] for name in names), group, "kept", strategy))
     return shares
 
 

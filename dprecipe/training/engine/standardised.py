@@ -7,13 +7,13 @@ at one of them (I = K Q), P = K O Q.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from dprecipe.models.zoo.layers import MIN_VARIANCE
+from dprecipe.models.zoo.layers import MIN_VARIANCE, StandardisedConv2d, standardise_weights
 from dprecipe.training.engine.rounding import BLOCK, row_squares
 
 MIN_RUN = 16
@@ -57,12 +57,12 @@ class SumStandardisation:
 
     Rows are those of g' = g / s, which `scaled` sees to.
 
-    Guarantee: `squares` is at least ‖L(g)‖² for the row as it is stored. For each output L removes from g' its
-    projections on two orthogonal directions of length 1, a = 1/√I and b = c/s, so ‖L(g)‖² = ‖g'‖² - (a·g')² - (b·g')².
-    `row_squares` bounds the first term. A projection is added up in single precision for n numbers at a time: with the
-    rounding of products and of the direction, it is off by at most e ‖g'‖, e = (n + 4) 2^-24. So what is subtracted
-    exceeds the true amount by at most (2√2 e + 2 e²) ‖g'‖². Added is 4 e ‖g'‖²; the rest of that is far more than
-    what double precision rounds, and than the directions lack of length 1 and of being orthogonal.
+    Guarantee: what `squares_of` returns is at least ‖L(g)‖² for the row as it is stored. For each output L removes
+    from g' its projections on two orthogonal directions of length 1, a = 1/√I and b = c/s, so ‖L(g)‖² = ‖g'‖² -
+    (a·g')² - (b·g')². `row_squares` bounds the first term. A projection is added up in single precision for n numbers
+    at a time: with the rounding of products and of the direction, it is off by at most e ‖g'‖, e = (n + 4) 2^-24. So
+    what is subtracted exceeds the true amount by at most (2√2 e + 2 e²) ‖g'‖². Added is 4 e ‖g'‖²; the rest of that
+    is far more than what double precision rounds, and than the directions lack of length 1 and of being orthogonal.
     Cost of the bound: a norm is raised by 2 e times the square of ‖g'‖ / ‖L(g)‖: 0.015 % where a third is left.
 
     A record's row may be longer than its gradient: rows are added in double precision.
@@ -72,33 +72,31 @@ class SumStandardisation:
         """`unordered`: from the parameter to (K, O, Q)."""
         if weight.dtype == torch.float64:
             # Centred twice: the rounding of a large mean leaves a part that is not orthogonal to it. For single
-            # precision,
-            # `squares` has slack for that.
+            # precision, `squares_of` has slack for that.
             weight = weight - weight.flatten(1).mean(1).view(-1, *[1] * (weight.dim() - 1))
         exact = Standardisation(weight.double(), unordered)
         self._units_OI, self._scales_O1 = exact.units_OI, exact.scales_O1.to(weight)
+        root = math.sqrt(self._units_OI.shape[1])
+        self._directions_OI2 = torch.stack((torch.full_like(self._units_OI, 1 / root), self._units_OI), 2)
         units_KOQ = exact.units.to(weight)
         _, self._outputs, together = units_KOQ.shape
         run = math.gcd(together, BLOCK)
         self._run = run if run >= MIN_RUN else together
         self._count = together // self._run
         units_Bn = units_KOQ.reshape(-1, self._run)
-        even_Bn = torch.full_like(units_Bn, 1 / math.sqrt(self._units_OI.shape[1]))
+        even_Bn = torch.full_like(units_Bn, 1 / root)
         self._directions_Bn2 = torch.stack((even_Bn, units_Bn), 2)
 
     def scaled(self, right_NOT: Tensor) -> Tensor:
         """Returns the gradient with respect to the outputs, by which rows are multiplied out."""
         return right_NOT * self._scales_O1
 
-    def squares(self, rows_RP: Tensor) -> Tensor:
-        """Returns (R,) float64: the squared norms of the gradients that the rows (R, K, O, Q) become, rounded up."""
-        squares_R = row_squares(rows_RP)
-        removed_R = self._projections(rows_RP).square_().sum((0, 2))
+    def margin(self, rows_RP: Tensor) -> float:
+        """Returns 4 e, the share of a row's squared norm that is added to it."""
         in_single = rows_RP.dtype == torch.float32
-        margin = 4 * (self._run + 4) * 2.0**-24 if in_single else 4 * (rows_RP.shape[1] + 4) * 2.0**-53
-        return (squares_R * (1 + margin) - removed_R).clamp_min_(0.0)
+        return 4 * (self._run + 4) * 2.0**-24 if in_single else 4 * (rows_RP.shape[1] + 4) * 2.0**-53
 
-    def _projections(self, rows_RP: Tensor) -> Tensor:
+    def projections(self, rows_RP: Tensor) -> Tensor:
         """Returns (O, R, 2) float64: for each output, the projections on a and on b."""
         rows_BRn = rows_RP.view(len(rows_RP), -1, self._run).transpose(0, 1)
         by_run = torch.unflatten(torch.bmm(rows_BRn, self._directions_Bn2), 0, (-1, self._outputs, self._count))
@@ -106,6 +104,38 @@ class SumStandardisation:
 
     def pulled_back(self, sum_P: Tensor) -> Tensor:
         """Returns L of rows that are summed, in the parameter's order: (…, O·I) float64."""
-        values = torch.unflatten(sum_P, -1, self._units_OI.shape)
-        along = (values * self._units_OI).sum(-1, keepdim=True)
-        return (values - values.mean(-1, keepdim=True) - self._units_OI * along).flatten(-2)
+        values = torch.unflatten(sum_P, -1, self._units_OI.shape)[..., None]
+        along = self._directions_OI2.mT @ values
+        return (values - self._directions_OI2 @ along).flatten(-3)
+
+
+def squares_of(members: Sequence[tuple[SumStandardisation, Tensor]], rows_RP: Tensor) -> Tensor:
+    """Returns (R,) float64: the squared norms of the gradients that rows become, rounded up. `members`: of each layer,
+    its columns of the rows, (R, K O Q); all other columns are zeros.
+
+    The squares of layers add up, and so does what is subtracted: the largest of their margins covers each of them.
+    """
+    removed_R = torch.cat([each.projections(columns) for each, columns in members]).square_().sum((0, 2))
+    margin = max(each.margin(columns) for each, columns in members)
+    return (row_squares(rows_RP) * (1 + margin) - removed_R).clamp_min_(0.0)
+
+
+@final
+class BatchWeights:
+    """Numbers computed of standardised weights alone: once for all parts of a batch, in which weights do not change."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[StandardisedConv2d, Tensor] = {}
+        self._pulls: dict[nn.Module, SumStandardisation] = {}
+
+    def convolve(self, layer: StandardisedConv2d, inputs: Tensor) -> Tensor:
+        """Returns the layer's output; its weights need no gradient."""
+        if layer not in self._kernels:
+            self._kernels[layer] = standardise_weights(layer.weight.detach())
+        return layer.convolve(inputs, self._kernels[layer])
+
+    def pull(self, layer: nn.Module, make: Callable[[], SumStandardisation]) -> SumStandardisation:
+        """Returns the layer's `SumStandardisation`, which `make` makes."""
+        if layer not in self._pulls:
+            self._pulls[layer] = make()
+        return self._pulls[layer]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol, final
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from dprecipe.training.engine.fused import Fused
 from dprecipe.training.engine.rounding import BLOCK, BLOCKS, row_squares
-from dprecipe.training.engine.standardised import SumStandardisation
+from dprecipe.training.engine.standardised import SumStandardisation, squares_of
 from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, Term
 
 CACHE = 3 << 17
@@ -33,7 +34,7 @@ MARGIN = 2.0**-53
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Weights:
     """The factor of each record's gradient."""
 
@@ -48,19 +49,21 @@ class Weights:
     separate_blocks: bool = False
     """Products of blocks are added in double precision: a compiler would merge them into one, in single precision."""
 
+    @cached_property
     def rounded(self) -> Tensor:
-        """Returns (N,) float32."""
+        """(N,) float32."""
         return self.exact.float()
 
     def clean(self, values: Tensor, part: slice = slice(None), *, owned: bool = False) -> Tensor:
         """Returns (R, …): the values, with zeros for records with weight zero, whose values may be non-finite. `owned`:
-        the caller's own tensor, which may be overwritten: on a CPU only these records are then."""
+        the caller's own tensor, which may be overwritten; on a CPU only these records are then."""
         if self.sound:
             return values
         if owned and values.device.type == "cpu":
             values[~(self.exact[part] > 0)] = 0.0
             return values
-        return torch.where((self.exact[part] > 0).view(-1, *[1] * (values.dim() - 1)), values, 0.0)
+        added = (self.exact[part] > 0).view(-1, *[1] * (values.dim() - 1))
+        return values.masked_fill_(~added, 0.0) if owned else torch.where(added, values, 0.0)
 
 
 class Strategy(Protocol):
@@ -111,7 +114,7 @@ class StoredGradients:
         self, terms: Sequence[Term], count: int, size: int, like: Tensor, store: GradientStore | None = None
     ) -> None:
         self._terms = terms
-        self._parts = list(_parts(count, chunk_size(sum(term.per_record for term in terms), like.device)))
+        self._parts = list(parts_of(count, chunk_size(sum(term.per_record for term in terms), like.device)))
         self._rows_NP = (GradientStore() if store is None else store).rows(count, size, like.dtype, like.device)
 
     def squares(self) -> Tensor:
@@ -130,7 +133,7 @@ class Recomputed:
         self._terms = terms
         self._step = chunk_size(sum(term.per_record for term in terms), like.device)
         self._few_RP = like.new_empty(min(self._step, count), size)
-        self._parts = list(_parts(count, self._step))
+        self._parts = list(parts_of(count, self._step))
         self._squares_N = torch.empty(0)
 
     def _compute_rows(self, part: slice) -> tuple[Tensor, Tensor]:
@@ -172,8 +175,8 @@ class Vectors:
         total_OI = totals[0].view(right_NO.shape[1], -1)
         few = weights.block_size > 1 and len(left_NI) <= BLOCKS * weights.block_size
         if few and left_NI.dtype == torch.float32 and total_OI.numel() >= LARGE:
-            blocks = list(_parts(len(left_NI), weights.block_size))
-            weighted_NO = right_NO * weights.rounded()[:, None]
+            blocks = list(parts_of(len(left_NI), weights.block_size))
+            weighted_NO = right_NO * weights.rounded[:, None]
             sum_OI = weighted_NO[blocks[0]].T @ left_NI[blocks[0]]
             for block in blocks[1:]:
                 if weights.separate_blocks:
@@ -209,7 +212,7 @@ class Ghost:
         term = self._term
         per_record = term.positions * (term.inputs + term.outputs + 2 * term.positions)
         return torch.cat(
-            [self._squares(part) for part in _parts(self._count, chunk_size(per_record, term.right.device))]
+            [self._squares(part) for part in parts_of(self._count, chunk_size(per_record, term.right.device))]
         )
 
     def _squares(self, part: slice) -> Tensor:
@@ -225,7 +228,7 @@ class Ghost:
         term = self._term
         sum_P = torch.zeros_like(totals[0])
         step = chunk_size(term.positions * (term.inputs + term.outputs), sum_P.device, WIDENED_NUMBERS)
-        for part in _parts(self._count, step):
+        for part in parts_of(self._count, step):
             left = weights.clean(term.left(part)[:, 0].double(), part).flatten(0, 1)
             right = weights.clean(term.right[part, 0].double(), part) * weights.exact[part, None, None]
             sum_P.view(term.outputs, -1).addmm_(right.movedim(0, 1).flatten(1), left)
@@ -269,7 +272,7 @@ def _rows(terms: Sequence[Term], part: slice, out_RP: Tensor) -> Tensor:
 def _rows_and_squares(terms: Sequence[Term], part: slice, out_RP: Tensor) -> tuple[Tensor, Tensor]:
     """Returns `_rows`, and (R,) float64: the squared norms of what `_add_ordered` makes of them."""
     rows_RP, standardised = _rows(terms, part, out_RP), _standardised(terms)
-    return rows_RP, row_squares(rows_RP) if standardised is None else standardised.squares(rows_RP)
+    return rows_RP, row_squares(rows_RP) if standardised is None else squares_of([(standardised, rows_RP)], rows_RP)
 
 
 def _for_rows(terms: Sequence[Term], weights: Weights) -> Weights:
@@ -291,9 +294,9 @@ def weighted_sum(rows_NP: Tensor, weights: Weights, *, owned: bool = False) -> T
     """Returns (P,) float64: the weighted sum of the rows. `owned`: see `Weights.clean`."""
     if weights.block_size > 1 and rows_NP.dtype == torch.float32 and len(rows_NP):
         if rows_NP.device.type != "cpu":
-            return _sum_blocks(weights.clean(rows_NP), weights)
-        rounded_N = weights.rounded()
-        blocks = list(_parts(len(rows_NP), weights.block_size))
+            return _sum_blocks(weights.clean(rows_NP, owned=owned), weights)
+        rounded_N = weights.rounded
+        blocks = list(parts_of(len(rows_NP), weights.block_size))
         sums = ((weights.clean(rows_NP[at], at, owned=owned).T @ rounded_N[at]).double() for at in blocks)
         total_P = next(sums)
         for each_P in sums:
@@ -301,7 +304,7 @@ def weighted_sum(rows_NP: Tensor, weights: Weights, *, owned: bool = False) -> T
         return total_P
     columns = [
         sum_in_double(weights.clean(rows_NP[:, at], owned=owned), weights.exact)
-        for at in _parts(rows_NP.shape[1], chunk_size(2 * len(rows_NP), rows_NP.device))
+        for at in parts_of(rows_NP.shape[1], chunk_size(2 * len(rows_NP), rows_NP.device))
     ]
     return columns[0] if len(columns) == 1 else torch.cat(columns)
 
@@ -317,7 +320,7 @@ sum_in_double = Fused(_sum_in_double, lambda rows_NP, weights_N: (rows_NP.double
 def _sum_blocks(rows_NP: Tensor, weights: Weights) -> Tensor:
     """Computes `weighted_sum` of rows that are finite, in single precision within a block: one product for all whole
     blocks, since a GPU takes longer to start products than to make them."""
-    size, rounded_N = min(weights.block_size, len(rows_NP)), weights.rounded()
+    size, rounded_N = _even_block(len(rows_NP), weights.block_size), weights.rounded
     whole = len(rows_NP) // size * size
     blocks_BcP = torch.unflatten(rows_NP[:whole], 0, (-1, size))
     sum_P = torch.bmm(rounded_N[:whole].view(-1, 1, size), blocks_BcP)[:, 0].sum(0, dtype=torch.float64)
@@ -326,11 +329,18 @@ def _sum_blocks(rows_NP: Tensor, weights: Weights) -> Tensor:
     return sum_P
 
 
+def _even_block(count: int, largest: int) -> int:
+    """Returns a size of blocks that divides `count`, if there is one that is large enough; else `largest`."""
+    largest = min(largest, count)
+    return next((size for size in range(largest, largest // 2, -1) if count % size == 0), largest)
+
+
 def chunk_size(per_record: int, device: torch.device, numbers: int = CACHE) -> int:
     """Returns the number of records to process at a time, given how many numbers each one takes."""
-    return max(1, (numbers if device.type == "cpu" else numbers << 9) // max(1, per_record))
+    return max(1, (numbers if device.type == "cpu" else numbers << 10) // max(1, per_record))
 
 
-def _parts(count: int, step: int) -> Iterator[slice]:
+def parts_of(count: int, step: int) -> Iterator[slice]:
+    """Yields slices of at most `step` of `count` records."""
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))

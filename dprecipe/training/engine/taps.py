@@ -18,9 +18,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
-from dprecipe.models.zoo.layers import TransposedLinear
+from dprecipe.models.zoo.layers import StandardisedConv2d, TransposedLinear
 from dprecipe.training.engine.attention import ATTENTION, attention
 from dprecipe.training.engine.recompute import Recompute, run_block
+from dprecipe.training.engine.standardised import BatchWeights
 
 Dim = tuple[int, int] | None
 """The dimension of the records, and how many of its rows belong to each; `None`: the tensor is shared by all."""
@@ -60,6 +61,8 @@ class Call:
     places: Places = NOWHERE
     reduced: bool = False
     """The layer was called within torch's autocast."""
+    weights: BatchWeights | None = None
+    """Shared by the parts of a batch."""
     terms: list[tuple[str, Any]] | None = None
     """The call's terms, where they were made at once and replace its tensors."""
 
@@ -151,11 +154,13 @@ class Taps:
         records: int,
         places: Sequence[Places] | None = None,
         compact: Callable[[Call], None] | None = None,
+        weights: BatchWeights | None = None,
     ) -> None:
         """`compact`: called for each call of a block that is computed again, as soon as it has its gradients."""
         self.calls: list[Call] = []
         self._cursor = 0
         self._compact = compact
+        self._weights = weights
         self._layers = layers_of(model)
         self._records = records
         self._places = places
@@ -163,7 +168,8 @@ class Taps:
         self._edges: list[tuple[Call, int, GradientEdge]] = []
         own = (p for layer in self._layers for p in layer._parameters.values())
         self._parameters = [p for p in own if p is not None and p.requires_grad]
-        self._anchor = torch.zeros((), device=self._parameters[0].device, requires_grad=True)
+        # Its value is never read: nothing is started to fill it.
+        self._anchor = torch.empty((), device=self._parameters[0].device, requires_grad=True)
 
     def __enter__(self) -> Taps:
         inside: set[nn.Module] = set()
@@ -201,7 +207,7 @@ class Taps:
         if self._places is not None and len(self.calls) != len(self._places):
             raise Unplanned("the model calls its layers differently for other records")
         if losses.requires_grad:
-            self._differentiate(losses.sum(), [self._anchor], None)  # reached through every block
+            self._differentiate(losses, [self._anchor], torch.ones_like(losses))  # reached through every block
         if any([tensor._version for tensor in call.tensors()] != call.versions for call in self.calls):
             raise Unplanned("the input of a layer is overwritten")
 
@@ -272,14 +278,17 @@ class Taps:
     def _tap_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._call(type(layer), layer, trained_layers(layer), args, kwargs)
         with _detached(layer):
-            outputs = type(layer).forward(layer, *args, **kwargs)
+            if type(layer) is StandardisedConv2d and self._weights is not None:
+                outputs = self._weights.convolve(layer, *args, **kwargs)
+            else:
+                outputs = type(layer).forward(layer, *args, **kwargs)
         return self._tapped(call, outputs)
 
     def _call(
         self, kind: type[nn.Module], layer: nn.Module, parameters: dict[str, nn.Parameter], args: Any, kwargs: Any
     ) -> Call:
         reduced = torch.is_autocast_enabled(self._anchor.device.type)
-        call = Call(kind, layer, parameters, args, kwargs, reduced=reduced)
+        call = Call(kind, layer, parameters, args, kwargs, reduced=reduced, weights=self._weights)
         tensors = call.tensors()
         call.versions = [tensor._version for tensor in tensors]
         if self._places is not None:

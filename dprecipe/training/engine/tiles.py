@@ -37,19 +37,24 @@ MEASURED = 1 + 2.0**-16
 
 @final
 class Allowance:
-    """The remainder of each record's squared norm while its gradient is added tile by tile."""
+    """The remainder of each record's squared norm while its gradient is added tile by tile. All tiles have the same
+    parts. A tile takes the lesser of its square and of what is left, so no rounding leaves more than there is."""
 
     def __init__(self, squares_N: Tensor) -> None:
-        self._left_N = squares_N.clone()
+        self._squares_N = squares_N
+        self._taken: dict[int, tuple[Tensor, Tensor]] = {}
+        """By the first record of a part: the remainder before its last tile, and what that took."""
 
     def take(self, part: slice, rows_RP: Tensor) -> Tensor:
         """Returns (R,) float64: factors, at most 1, by which these rows stay within what is left, which they then use
         up."""
-        squares_R, left_R = row_squares(rows_RP), self._left_N[part]
+        before = self._taken.get(part.start)
+        left_R = self._squares_N[part] if before is None else before[0] - before[1]
+        squares_R = row_squares(rows_RP)
+        taken_R = torch.minimum(squares_R, left_R)
+        self._taken[part.start] = left_R, taken_R
         # Zeros take nothing. Where a number is not finite the record has weight zero.
-        factors_R = (left_R / squares_R).nan_to_num(1.0).clamp_(max=1.0)
-        left_R.addcmul_(squares_R, factors_R, value=-1.0).clamp_(min=0.0)
-        return factors_R.sqrt_()
+        return (taken_R / squares_R).nan_to_num_(1.0).sqrt_()
 
 
 @final
@@ -98,7 +103,7 @@ class TiledProducts:
 
     def squares(self) -> Tensor:
         term = self._term
-        self._squares_N = torch.zeros(self._count, dtype=torch.float64, device=term.right.device)
+        found: dict[int, Tensor] = {}  # by the first record
         if self._by_pairs:
             per_record = term.positions * (term.inputs + term.outputs + 2 * term.positions)
             device = term.right.device
@@ -106,10 +111,12 @@ class TiledProducts:
             for part in _parts(self._count, together):
                 left_RTI, right_ROT = term.left(part)[:, 0], term.right[part, 0]
                 pairs = left_RTI @ left_RTI.mT, right_ROT.mT @ right_ROT
-                self._squares_N[part] = squares_of_pairs(*pairs, max(term.inputs, term.outputs))
+                found[part.start] = squares_of_pairs(*pairs, max(term.inputs, term.outputs))
         else:
             for part, _, rows_RP in self._tiles():
-                self._squares_N[part] += row_squares(rows_RP)
+                squares_R, before = row_squares(rows_RP), found.get(part.start)
+                found[part.start] = squares_R if before is None else before + squares_R
+        self._squares_N = torch.cat([*found.values()]) if len(found) > 1 else found[0]
         return self._squares_N
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
@@ -196,11 +203,11 @@ class TiledTokens:
 def _squares_of_pairs(left_RTT: Tensor, right_RTT: Tensor, terms: int = 1) -> Tensor:
     """Returns (R,) float64: the squared norms of sums of outer products, from the products of their factors at each two
     positions; raised by what rounding usually adds. `terms`: numbers that were added for each, in single precision."""
-    left_RTT, right_RTT = left_RTT.double(), right_RTT.double()
-    squares_RT = (left_RTT.diagonal(dim1=1, dim2=2) * right_RTT.diagonal(dim1=1, dim2=2)).clamp(min=0.0)
+    products_RTT = left_RTT.double() * right_RTT
+    squares_RT = products_RTT.diagonal(dim1=1, dim2=2).clamp(min=0.0)
     # Errors of pairs are independent, in the root of their number; those of one pair and its mirror are the same.
     pairs_R = PAIRS * math.sqrt(terms) * ROUNDING * squares_RT.sum(1)
-    return _raised(_products(left_RTT, right_RTT) + pairs_R, squares_RT.sqrt().sum(1), left_RTT.shape[1])
+    return _raised(products_RTT.sum((1, 2)) + pairs_R, squares_RT.sqrt().sum(1), left_RTT.shape[1])
 
 
 squares_of_pairs = Fused(_squares_of_pairs)
@@ -243,7 +250,7 @@ def tile_shape(count: int, outputs: int, inputs: int, device: torch.device, besi
     let it have `OUTPUTS`, since products of few outputs are slow. On a CPU it has few records; elsewhere tiles are
     large, as kernels take long to start. Each output may have `beside` numbers of its own there, which count."""
     on_cpu = device.type == "cpu"
-    numbers = CACHE if on_cpu else CACHE << 8
+    numbers = CACHE if on_cpu else CACHE << 9
     together = max(1, min(TOGETHER if on_cpu else count, count, numbers // (OUTPUTS * inputs)))
     size = numbers // max(together * inputs, 0 if on_cpu else beside)
     return together, max(1, min(outputs, size))

@@ -62,7 +62,7 @@ from dprecipe.noise.draws import VECTORISED, draw_noise, turn
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.lattice import FINE, lattice_spacing
 from dprecipe.training.engine.sizes import free_bytes
-from dprecipe.training.steps.chacha import BLOCK, Keystream
+from dprecipe.training.steps.chacha import BLOCK, WORDS, Keystream
 from dprecipe.training.steps.device_draws import draw_from
 
 CHUNK = (1 << 16) - 32
@@ -70,7 +70,7 @@ CHUNK = (1 << 16) - 32
 the keystream."""
 DEVICE_CHUNK = CHUNK << 6
 """Numbers of a chunk on a GPU, whose words follow those of the chunk before."""
-MAX_TOGETHER = 16
+MAX_TOGETHER = 32
 """The largest number of chunks that are made at once on a GPU, where memory allows."""
 _SHARE = 16
 """The chunks made at once take at most one part in this many of the free memory."""
@@ -201,9 +201,7 @@ def _add_on_device(
     size = value_P.numel()
     add = _device_adder(distribution, stream, device, size)
     together = _count_together(device) if distribution.family == "gaussian" and size > DEVICE_CHUNK else 1
-    whole = size - size % DEVICE_CHUNK
-    starts = [*range(0, whole, together * DEVICE_CHUNK), whole]
-    for part in [slice(*ends) for ends in pairwise([*starts, size]) if ends[0] < ends[1]]:
+    for part in _parts(size, together * DEVICE_CHUNK):
         add(value_P[part], _scale_of(scale, part))
         onto_lattice(value_P[part], _scale_of(scale, part))
 
@@ -214,7 +212,7 @@ def _count_together(device: torch.device) -> int:
 
 
 def _device_adder(distribution: Distribution, stream: Stream, device: torch.device, size: int) -> NoiseAdder:
-    """Adds noise to `size` numbers on another device, at most `DEVICE_CHUNK` at a time, or whole chunks of normal
+    """Adds noise to `size` numbers on another device, at most `DEVICE_CHUNK` at a time, or several chunks of normal
     draws."""
     if size < MIN_ON_DEVICE:
         return _adder_of(lambda count: _copied(distribution, stream, count, device))
@@ -297,26 +295,38 @@ def _by_torch(square: Tensor, angle: Tensor, spare: Tensor) -> None:
 
 
 def _keystream_adder(stream: Stream, device: torch.device) -> NoiseAdder:
-    """Adds scale × standard normal draws, from a keystream generated on the device, to a vector of at most
-    `DEVICE_CHUNK` numbers, or of whole chunks (R of them): each has the draws that it would have alone."""
+    """Adds scale × standard normal draws, from a keystream generated on the device, to a vector of some chunks; the
+    last may be shorter. Each has the draws that it would have alone; all words are made together."""
     stream.share(())  # nothing else draws from it
     blocks = Keystream(stream.key, device)
 
     def add(value: Tensor, scale: float | Tensor) -> None:
-        chunks = max(1, value.numel() // DEVICE_CHUNK)
-        value_RV = value.view(chunks, -1)
-        pairs = (value_RV.shape[1] + 1) // 2
-        words_RW = blocks.next(chunks * math.ceil(_PAIR * pairs / BLOCK)).view(chunks, -1)
-        radius, angle = words_RW[:, : 2 * pairs].view(torch.int64).double(), words_RW[:, 2 * pairs : 3 * pairs].double()
-        # u = (k + 1/2) 2^-63. Its terms are numbers, not tensors: nothing is copied to the device, nor waited for.
-        radius.add_(0.5).mul_(2.0**-63)
-        radius.mul_(radius)
-        _by_torch(radius, angle, torch.empty_like(radius))
-        for part, draws in ((slice(pairs), radius), (slice(pairs, None), angle[:, : value_RV.shape[1] - pairs])):
-            scales = scale.view(chunks, -1)[:, part] if isinstance(scale, Tensor) else scale
-            _add(value_RV[:, part], draws, scales)
+        whole = value.numel() - value.numel() % DEVICE_CHUNK
+        parts = [part for part in (slice(whole), slice(whole, None)) if value[part].numel()]
+        shapes = [(max(1, value[part].numel() // DEVICE_CHUNK), -1) for part in parts]
+        values = [value[part].view(shape) for part, shape in zip(parts, shapes, strict=True)]
+        counts = [len(value_RV) * math.ceil(_PAIR * _count_pairs(value_RV) / BLOCK) for value_RV in values]
+        words = torch.split(blocks.next(sum(counts)), [count * WORDS for count in counts])
+        for value_RV, words_W, part in zip(values, words, parts, strict=True):
+            scales = scale[part].view_as(value_RV) if isinstance(scale, Tensor) else scale
+            _add_draws(value_RV, words_W.view(len(value_RV), -1), scales)
 
     return add
+
+
+def _count_pairs(value_RV: Tensor) -> int:
+    return (value_RV.shape[1] + 1) // 2
+
+
+def _add_draws(value_RV: Tensor, words_RW: Tensor, scale: float | Tensor) -> None:
+    pairs = _count_pairs(value_RV)
+    radius, angle = words_RW[:, : 2 * pairs].view(torch.int64).double(), words_RW[:, 2 * pairs : 3 * pairs].double()
+    # u = (k + 1/2) 2^-63. Its terms are numbers, not tensors: nothing is copied to the device, nor waited for.
+    radius.add_(0.5).mul_(2.0**-63)
+    radius.mul_(radius)
+    _by_torch(radius, angle, torch.empty_like(radius))
+    for part, draws in ((slice(pairs), radius), (slice(pairs, None), angle[:, : value_RV.shape[1] - pairs])):
+        _add(value_RV[:, part], draws, scale[:, part] if isinstance(scale, Tensor) else scale)
 
 
 _cpu_buffer = lru_cache(maxsize=2)(_CpuBuffer)

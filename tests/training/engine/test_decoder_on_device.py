@@ -104,8 +104,8 @@ def test_tiles_are_larger_where_kernels_take_long_to_start() -> None:
     together, size = tile_shape(records, tokens, width, CUDA, records * 511)
     assert together == records
     assert tiles.OUTPUTS <= size < tokens
-    assert size * max(records * width, records * 511) <= tiles.CACHE << 8
-    assert tile_shape(8, 10_000, 64, CUDA, 1 << 20)[1] == (tiles.CACHE << 8) >> 20
+    assert size * max(records * width, records * 511) <= tiles.CACHE << 9
+    assert tile_shape(8, 10_000, 64, CUDA, 1 << 20)[1] == (tiles.CACHE << 9) >> 20
     assert layers.count_logits(CUDA) == 16 * layers.count_logits(CPU)
 
 

@@ -12,7 +12,7 @@ from dprecipe.training.engine import layers
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.rounding import row_squares
-from dprecipe.training.engine.standardised import SumStandardisation
+from dprecipe.training.engine.standardised import SumStandardisation, squares_of
 from dprecipe.training.program.losses import cross_entropy
 
 OUTPUTS, CHANNELS = 6, 40
@@ -49,7 +49,7 @@ class Case:
 @pytest.mark.parametrize("leaves", [3.0, 0.1, 1e-3, 0.0])
 def test_norms_are_never_too_small_and_hardly_too_large(leaves: float) -> None:
     case = Case(leaves)
-    squares, true = case.pull.squares(case.rows), case.true.square().sum(1)
+    squares, true = squares_of([(case.pull, case.rows)], case.rows), case.true.square().sum(1)
     whole = row_squares(case.rows)
     assert bool((squares >= true).all())
     # What is added is a share of the square before: four times that of one projection, and what `row_squares` adds.
@@ -59,10 +59,10 @@ def test_norms_are_never_too_small_and_hardly_too_large(leaves: float) -> None:
 def test_the_share_that_is_added_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, projections that are rounded up leave too little: planted here by a rounding of its full size."""
     case = Case(0.0, held=False)
-    real = case.pull._projections
+    real = case.pull.projections
     error = (3 * CHANNELS + 4) * 2.0**-24
-    monkeypatch.setattr(case.pull, "_projections", lambda rows: real(rows) * (1 + error))
-    squares, true = case.pull.squares(case.rows), case.true.square().sum(1)
+    monkeypatch.setattr(case.pull, "projections", lambda rows: real(rows) * (1 + error))
+    squares, true = squares_of([(case.pull, case.rows)], case.rows), case.true.square().sum(1)
     assert bool((squares >= true).all())
     removed = real(case.rows).mul(1 + error).square().sum((0, 2))
     assert not bool((row_squares(case.rows) - removed >= true).all())
@@ -135,7 +135,7 @@ def test_no_row_gets_a_norm_that_is_too_small(weights: str, kind: str, dtype: to
             units = pull._units_OI.numpy().astype(np.longdouble)
             pulled = by_output - by_output.mean(-1, keepdims=True) - units * (by_output * units).sum(-1, keepdims=True)
             true = (pulled**2).sum((1, 2))
-            assert (pull.squares(rows).numpy() >= true).all(), (shape, size)
+            assert (squares_of([(pull, rows)], rows).numpy() >= true).all(), (shape, size)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e20, 3e38])
@@ -144,6 +144,6 @@ def test_a_row_that_is_not_finite_has_no_finite_norm(value: float) -> None:
     case = Case(1.0)
     rows = case.rows.clone()
     rows[0], rows[1, 7] = value, -value
-    squares = case.pull.squares(rows)
+    squares = squares_of([(case.pull, rows)], rows)
     assert not bool(torch.isfinite(squares[:2]).any())
     assert bool(torch.isfinite(squares[2:]).all())
