@@ -122,7 +122,7 @@ def assemble_predicate(plan: Plan, spent: SpentBudget, run: RunFacts, numbers: N
             for a in (
                 *origins.qualify_assumptions(plan.assumptions, run.model),
                 *origins.list_assumptions(
-                    run.model, run.data, run.tensors, tensors.has_known_tensors(plan), run.initial
+                    run.model, run.data, run.tensors, tensors.has_known_tensors(plan), run.initial, run.trainer
                 ),
             )
         ),
@@ -241,6 +241,7 @@ def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
         plan=plan.digest,
         model=run.model,
         data=run.data,
+        trainer=run.trainer,
         initial_weights=None
         if run.initial is None
         else schema.InitialWeightsFacts(

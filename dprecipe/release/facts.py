@@ -105,6 +105,7 @@ class RunFacts:
     `account`: what the data set's account said when the run was settled there; None where the recipe names none.
     `audit`: how the claim was attacked; None where the recipe asks for no audit.
     `data`: "python" where any set of records was passed from Python.
+    `trainer`: "python" where any attempt's steps were taken by a trainer from Python.
     """
 
     checks: tuple[CheckResult, ...]
@@ -119,6 +120,7 @@ class RunFacts:
     published: Published | None = None
     model: Origin = "recipe"
     data: Origin = "recipe"
+    trainer: Origin = "recipe"
     initial: InitialWeights | None = None
     tensors: tuple[ReleasedTensor, ...] = ()
     stages: tuple[str, ...] = ()

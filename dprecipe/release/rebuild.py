@@ -186,6 +186,7 @@ def read_run(stated: Predicate) -> RunFacts:
         published=mechanism_of(stated.mechanism.kind).certificate.read_published(stated.mechanism),
         model=provenance.model,
         data=provenance.data,
+        trainer=provenance.trainer,
         initial=None
         if initial is None
         else InitialWeights(initial.file, initial.digest, initial.head, initial.prior, initial.learned),

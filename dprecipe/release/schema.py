@@ -92,6 +92,9 @@ class Provenance(Block):
     plan: Digest
     model: Literal["recipe", "python"] = Field(description="`python`: the module was passed from Python")
     data: Literal["recipe", "python"] = Field(description="`python`: any set of records was passed from Python")
+    trainer: Literal["recipe", "python"] = Field(
+        description="`python`: somebody's own trainer took the steps, with callbacks between them"
+    )
     initial_weights: InitialWeightsFacts | None = Field(None, description="null: drawn from the recipe's seed")
     versions: Annotated[dict[PackageName, PackageVersion], Field(max_length=100)]
     policies: Annotated[tuple[PolicyFacts, ...], Field(max_length=100)] = Field(

@@ -51,7 +51,7 @@ from dprecipe.training.processes.sharded_weights import gathers_weights
 from dprecipe.training.program.evaluate import HeldOut, Score
 from dprecipe.training.program.program import StepwiseProgram, Synthetic
 from dprecipe.training.publish import held
-from dprecipe.training.publish.provenance import RunProvenance
+from dprecipe.training.publish.provenance import RunProvenance, find_trainer
 from dprecipe.training.publish.released import tensors_of
 from dprecipe.training.run.folder import TRAINING, WHEN, RunFolder
 
@@ -142,7 +142,9 @@ def publish_nothing(
     report_progress("nothing was learned; computing the certificate of what was spent, and verifying it")
     with lock_ledger(folder.ledger) as ledger:
         facts = replace(
-            provenance.facts((), commitment, *state_times(plan, started)), insecure_seed=ledger.insecure_seed
+            provenance.facts((), commitment, *state_times(plan, started)),
+            insecure_seed=ledger.insecure_seed,
+            trainer=find_trainer(ledger),
         )
         return release_run(plan, folder, ledger, facts, [], lambda path: None)
 
@@ -212,6 +214,7 @@ def run_facts(
         provenance.facts(tensors, commitment, *state_times(plan, started)),
         steps_lost=finished.steps_lost,
         insecure_seed=ledger.insecure_seed,
+        trainer=find_trainer(ledger),
         score=select_public(finished.score, plan.data) if _is_public(plan, finished) else None,
         published=finished.published,
         stages=tuple(map(digest_constants, constants)),

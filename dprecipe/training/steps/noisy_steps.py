@@ -6,7 +6,6 @@ optimiser moved. A transaction that is cut short is never continued; what it was
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -24,7 +23,6 @@ from dprecipe.noisy_sum.batches import UnitNumbers, draw_batch
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.processes.sharded_weights import ShardedWeights
 from dprecipe.training.processes.shards import Shard
-from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.run.gate import Ticket
 from dprecipe.training.steps.contract import BatchSums, NoisyStep, StepContext
 from dprecipe.training.steps.optimise import (
@@ -37,13 +35,10 @@ from dprecipe.training.steps.optimise import (
 )
 from dprecipe.training.steps.step_failures import TensorSnapshot, watch_module
 
-CALL_SECONDS = 0.2
-"""Longest time between two calls of the trainer, which shows progress. Ctrl-C is heard in every step."""
-
 
 @final
-class NoisySteps(lightning.LightningModule):
-    """Training on noisy sums alone. Lightning's trainer only counts the steps.
+class NoisySteps:
+    """Training on noisy sums alone. A trainer only counts the steps: see `NoisyModule`.
 
     | component | what it does |
     |---|---|
@@ -64,20 +59,14 @@ class NoisySteps(lightning.LightningModule):
                 optimizer.step()
     """
 
-    model: nn.Module
-
     def __init__(self, context: StepContext, sums: BatchSums) -> None:
         """Divides the weights into shards if the plan says so.
 
         Raises:
             RunFailed: see `Shard`.
         """
-        super().__init__()
-        self.automatic_optimization = False
         plan, model = context.plan, context.model
-        # Hidden from the trainer: it would attach itself to a LightningModule in there, which the probe does not, and
-        # move what has no memory.
-        self.__dict__["model"] = model
+        self.model = model
         self.context = context
         self.gate = context.gate
         self.processes = context.processes
@@ -107,7 +96,9 @@ class NoisySteps(lightning.LightningModule):
             self._shard = Shard(context.processes, self._trained)
         self._moved = self._trained if self._shard is None else [self._shard.weights]
         """Parameters that the optimiser moves: the trained ones, or this process's shard of them."""
-        self._optimizer = optimizer_of(plan.training.descent, nn.ParameterList(self._moved))
+        self.optimizer = optimizer_of(plan.training.descent, nn.ParameterList(self._moved))
+        self.move: Callable[[], object] = self.optimizer.step
+        """Takes the optimiser's step; a trainer that shows it to callbacks takes it in its own way."""
         self._gradient = FlatGradient(self._moved)
         self._gathered: dict[str, Any] | None = None
         self._draws = not is_draw_free(model)
@@ -128,7 +119,7 @@ class NoisySteps(lightning.LightningModule):
         it at the same step."""
         if self._shard is not None:
             whole = optimizer_of(self._plan.training.descent, self.model).state_dict()
-            self._gathered = self._shard.collect(self._optimizer.state_dict(), whole, self.average.value)
+            self._gathered = self._shard.collect(self.optimizer.state_dict(), whole, self.average.value)
 
     @property
     def steps_left(self) -> int:
@@ -144,29 +135,21 @@ class NoisySteps(lightning.LightningModule):
         """Ends the run before its next event."""
         self.stop_requested = True
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return self._optimizer
+    @property
+    def device(self) -> torch.device:
+        return self._store.device
 
-    def on_train_start(self) -> None:
+    def start(self) -> None:
+        """Makes ready for the first step; called once."""
         self.model.train()
         if isinstance(self._shard, ShardedWeights):
             self.sums.divide(self._shard)
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        """Takes noisy updates, until the trainer has something to do.
-
-        The trainer's own work between two calls takes a third as long as a step of a small model.
-        """
-        until = time.monotonic() + CALL_SECONDS
-        while self.take_step() and not self.pause_due() and time.monotonic() < until:
-            pass
 
     def take_step(self) -> bool:
         """Takes one noisy update, or returns False at the end of the run. The refusal comes before noise is drawn."""
         if self._pending is None:
             ticket = self.processes.agree(lambda: None if self.stop_requested else self.gate.admit())
             if ticket is None:
-                self.trainer.should_stop = True
                 return False
             stream = self._secrets.stream("sampling", ticket.index)
             self._pending = (ticket, enumerate(draw_batch(ticket.event, self._units, stream)))
@@ -243,7 +226,7 @@ class NoisySteps(lightning.LightningModule):
         self.model.train(training)
 
     def _update(self, gradient: Tensor, factor: Tensor | float) -> None:
-        spec, lr, optimizer = self._plan.training.descent, self._lr(self.steps_done), self._optimizer
+        spec, lr, optimizer = self._plan.training.descent, self._lr(self.steps_done), self.optimizer
         for group in optimizer.param_groups:
             group["lr"] = lr
         # A plain step is linear in the gradient. Others divide its scale away: there the update itself is scaled.
@@ -253,7 +236,7 @@ class NoisySteps(lightning.LightningModule):
         self._gradient.set(gradient)
         apply_weight_decay(spec, optimizer, lr)
         before = None if linear or _is_one(factor) else [parameter.detach().clone() for parameter in self._moved]
-        optimizer.step()
+        self.move()
         if before is not None:
             factors = cut_like(torch.as_tensor(factor, dtype=torch.float64).expand(gradient.numel()), self._moved)
             with torch.no_grad():
@@ -279,7 +262,7 @@ class NoisySteps(lightning.LightningModule):
             "events_done": self.events_done,
             "steps_done": self.steps_done,
             "model": self._weights(),
-            "optimizer": self._optimizer.state_dict() if self._shard is None else self._whole("optimizer"),
+            "optimizer": self.optimizer.state_dict() if self._shard is None else self._whole("optimizer"),
             "average": self._average(),
             "average_count": self.average.count,
             "sums": self.sums.state(),
@@ -309,9 +292,9 @@ class NoisySteps(lightning.LightningModule):
             self.model.load_state_dict(state["model"])
         else:
             self._shard.load(self.model, state["model"])
-            optimizer = self._shard.cut_state(optimizer, self._optimizer.state_dict())
+            optimizer = self._shard.cut_state(optimizer, self.optimizer.state_dict())
             average = self._shard.cut_average(average)
-        self._optimizer.load_state_dict(optimizer)
+        self.optimizer.load_state_dict(optimizer)
         self.average.value = None if average is None else average.to(next(self.model.parameters()).device)
 
     def _average(self) -> Tensor | None:

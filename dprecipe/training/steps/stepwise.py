@@ -82,6 +82,24 @@ class Shared:
     """Coins of the canaries of an audited run."""
 
 
+@final
+@dataclass(slots=True)
+class Training:
+    """An open attempt, for a trainer."""
+
+    steps: NoisySteps
+    watch: Watch
+    """Callback that scores, logs and saves."""
+    published: Run | None = None
+
+    @property
+    def run(self) -> Run:
+        """The run, once the attempt has ended."""
+        if self.published is None:
+            raise InternalFault("a run was asked for before its attempt had ended")
+        return self.published
+
+
 REHEARSED = 20
 """The most steps that a rehearsal takes: one of long steps takes fewer."""
 
@@ -144,7 +162,22 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         return self.build(context)
 
     def attempt(self, plan: Plan, folder: RunFolder, program: StepwiseProgram, start: Start) -> Run:
-        """Trains from the folder's last state to the end of the plan or of the budget, and publish."""
+        """Trains from the folder's last state to the end of the plan or of the budget, and publishes."""
+        with self.open_training(plan, folder, program, start) as training:
+            fit_steps(training.steps, training.watch, training.steps.steps_left)
+        return training.run
+
+    @contextmanager
+    def open_training(
+        self, plan: Plan, folder: RunFolder, program: StepwiseProgram, start: Start
+    ) -> Iterator[Training]:
+        """Opens the next attempt. Inside the block a trainer takes its steps; the end of the block settles them in the
+        ledger and publishes.
+
+        Raises:
+            Interrupted: the trainer stopped before the plan's end; what was drawn is charged, and can be continued.
+            EndedWithoutModel: nothing was learned.
+        """
         processes, part = processes_of(plan, program), mechanism_of(plan.mechanism).certificate
         plan = agree_on_size(plan, program.physical_batch, processes, folder)
         state: dict[str, Any] | None = None
@@ -175,12 +208,12 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 has_state = state is not None
                 coins = open_coins(folder.private, canaries_of(plan), attempt.secrets, has_state=has_state)
             shared = Shared(attempt.secrets, attempt.constants, coins)
-            module = self._assemble(plan, program, gate, shared, processes)
+            steps = self._assemble(plan, program, gate, shared, processes)
             with checkpoint.explaining(folder.checkpoint):
-                module.begin(state, from_python=program.custom_model)
+                steps.begin(state, from_python=program.custom_model)
             trained = released_names(plan, program.model)
             processes.agree(lambda: (shared, state))
-            curve = SpentCurve(plan, attempt.charged, module.events_done)
+            curve = SpentCurve(plan, attempt.charged, steps.events_done)
             with open_loggers(plan, folder, program.sets.custom_test) as loggers:
                 watch = Watch(
                     plan,
@@ -190,19 +223,20 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                     lambda content: checkpoint.save(folder.checkpoint, {**content, "ledger": attempt.ledger.head}),
                     loggers,
                 )
+                training = Training(steps, watch)
                 try:
-                    fit_steps(module, watch, program.device, module.steps_left)
+                    yield training
                 except StepFailed:
-                    if module.is_whole and module.is_between_events:
-                        watch.save(module)
+                    if steps.is_whole and steps.is_between_events:
+                        watch.save(steps)
                     gate.close(interrupted=True)  # else all events of its block would count as spent
                     raise
-                module.gather()
-                watch.save(module)
-                interrupted = module.stop_requested and gate.stop_reason is None
+                steps.gather()
+                watch.save(steps)
+                interrupted = gate.stop_reason is None
                 try:
                     if not interrupted:
-                        check_learned(plan, program, module.released_state())
+                        check_learned(plan, program, steps.released_state())
                 except NothingLearned as nothing:
                     if start.trial:
                         raise  # one run of several: the others go on
@@ -212,25 +246,24 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 reason = gate.close(interrupted)
                 processes.agree(lambda: reason)
                 if reason == "interrupted":
-                    raise attempt.interrupted(f"{module.steps_done} of {plan.length.steps} steps")
-                score = watch.score(module, final=True)
+                    raise attempt.interrupted(f"{steps.steps_done} of {plan.length.steps} steps")
+                score = watch.score(steps, final=True)
                 keep_metrics(score, folder.private / METRICS, watch.training_score)
-                watch.log_covered(module)
-        report_moved(module)
+                watch.log_covered(steps)
+        report_moved(steps)
         finished = Finished(
-            weights=released_state(plan, program.model, module.released_state()),
+            weights=released_state(plan, program.model, steps.released_state()),
             trained=trained,
             model=None if program.custom_model else plan.model,
             score=score,
             test_from_python=program.sets.custom_test,
             config=program.config,
-            steps_lost=part.count_steps_charged(gate.spent) - module.steps_done,
-            guesses=None if module.canaries is None else guess_coins(plan, module.canaries, module.released_state()),
+            steps_lost=part.count_steps_charged(gate.spent) - steps.steps_done,
+            guesses=None if steps.canaries is None else guess_coins(plan, steps.canaries, steps.released_state()),
         )
-        done = attempt.publish(finished)
+        training.published = done = attempt.publish(finished)
         with suppress(RunFailed):  # the release is there, and a process that is lost by now takes nothing from it
             processes.agree(lambda: done)
-        return done
 
     def follow(self, plan: Plan, program: StepwiseProgram) -> Run:
         """Takes part in an attempt that another process leads; returns the leader's run.
@@ -246,10 +279,10 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             return begun  # it ended without a model
         shared, state = begun
         program = program.with_constants(plan, shared.constants)
-        module = self._assemble(plan, program, FollowerGate(shared.secrets), shared, processes)
-        module.begin(state, from_python=program.custom_model)
-        fit_steps(module, lightning.Callback(), program.device, module.steps_left)
-        module.gather()
+        steps = self._assemble(plan, program, FollowerGate(shared.secrets), shared, processes)
+        steps.begin(state, from_python=program.custom_model)
+        fit_steps(steps, lightning.Callback(), steps.steps_left)
+        steps.gather()
         if processes.agree(refuse_answer) == "interrupted":
             raise Interrupted("stopped by the leading process")
         done: Run = processes.agree(refuse_answer)
@@ -259,16 +292,16 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         """Takes a few steps on synthetic units, with all records that one may have and, where this is several, with
         one."""
         program, plan = self._measure(plan, program_of(plan, self.tests, lambda: Sets(Synthetic(plan))))
-        module, seconds = self._time_steps(plan, program)
+        steps, seconds = self._time_steps(plan, program)
         least = None
         if plan.data.unit != "record" and plan.data.unit.max_records > 1:
             sparse = replace(program, store=store_of(plan, Synthetic(plan, each=1), program.device))
             fewest = self._time_steps(plan, sparse)[1]
             seconds = max(seconds, fewest)  # the machine may have been busier at first
             least = fewest * plan.length.steps
-        done = f"{module.steps_done} steps on synthetic records: {seconds * 1000:.0f} ms per step"
+        done = f"{steps.steps_done} steps on synthetic records: {seconds * 1000:.0f} ms per step"
         with in_run_precision():
-            remarks = module.remarks()
+            remarks = steps.remarks()
         return Rehearsal(done, seconds * plan.length.steps, program.checks, remarks, least)
 
     def _time_steps(self, plan: Plan, program: StepwiseProgram) -> tuple[NoisySteps, float]:
@@ -277,10 +310,10 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         with tempfile.TemporaryDirectory() as folder:
             ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
             gate = Gate(take_first(plan.mechanism_plan.events, REHEARSED), plan.budget, ledger, secrets)
-            module = self.build(StepContext(plan, program.model, program.store, gate, secrets))
-            fit_steps(module, stopwatch, program.device, REHEARSED)
+            steps = self.build(StepContext(plan, program.model, program.store, gate, secrets))
+            fit_steps(steps, stopwatch, REHEARSED)
             ledger.abandon()
-        return module, stopwatch.seconds_per_step
+        return steps, stopwatch.seconds_per_step
 
     def audit(self, plan: Plan, request: AuditRequest) -> AuditEvidence:
         """Attacks the program of a plan with synthetic records."""
@@ -318,9 +351,9 @@ def telling_end(processes: Processes) -> Iterator[None]:
         raise
 
 
-def report_moved(module: NoisySteps) -> None:
+def report_moved(steps: NoisySteps) -> None:
     """Names the tensors that a module from Python changed by itself; their current values are not released."""
-    moved = () if module.snapshot is None else module.snapshot.moved()
+    moved = () if steps.snapshot is None else steps.snapshot.moved()
     if moved:
         report_progress(
             f"the module from Python changed tensors outside the noisy steps: {quote_names(moved)}; the release has "
