@@ -95,8 +95,7 @@ def run(
         from dprecipe.training.run.start import run as carry_out
 
     path = None if out is None else Path(out)
-    sets = {"train": train, "public": public, "test": test}
-    options = RunOptions(path, data_root, resume, accept_lost_steps, teachers, cluster, model, **sets)
+    options = RunOptions(path, data_root, resume, accept_lost_steps, teachers, cluster, model, train, public, test)
     return carry_out(request_run(plan, options))
 
 
@@ -137,9 +136,8 @@ def build(
         from dprecipe.training.steps.built import build_run
 
     path = None if out is None else Path(out)
-    given = {"model": model, "train": train, "public": public, "test": test}
-    options = RunOptions(path, data_root, resume, accept_lost_steps, **given, trainer="python")
-    return build_run(plan, options)
+    inputs = (model, train, public, test)
+    return build_run(plan, RunOptions(path, data_root, resume, accept_lost_steps, (), None, *inputs, "python"))
 
 
 @ignoring_warnings()

@@ -88,9 +88,9 @@ def enforce_on_run(
 ) -> Plan:
     """Does the same for a run that is about to begin: also checks its key, the installed packages, and where its files
     lie below the data root. `root`: None if no more files are read. `from_python`: the parts of the recipe replaced
-    from Python, by the keys `model`, `trainer`, `data.train`, `data.test`, `data.public`. `began`: for a resumed run, the
-    policies that it kept to when it began. A resumed run has to keep to today's policies: earlier ones, recorded in its
-    folder, permit nothing and affect only the wording of a refusal.
+    from Python, by the keys `model`, `trainer`, `data.train`, `data.test`, `data.public`. `began`: for a resumed run,
+    the policies that it kept to when it began. A resumed run has to keep to today's policies: earlier ones, recorded
+    in its folder, permit nothing and affect only the wording of a refusal.
 
     Raises:
         RecipeError, PlanRefused: as `enforce_on_plan`.

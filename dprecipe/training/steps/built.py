@@ -9,7 +9,7 @@ from typing import Any, final
 from torch.utils.data import DataLoader
 
 from dprecipe.contract.plan import Plan
-from dprecipe.faults import Fault, Interrupted, UsageFault
+from dprecipe.faults import Fault, Interrupted, RunFailed, UsageFault
 from dprecipe.timeline import measure_run
 from dprecipe.training.engine.full_precision import in_run_precision
 from dprecipe.training.program.trainer_library import lightning
@@ -19,7 +19,7 @@ from dprecipe.training.run.start import Prepared, explain_memory, prepare
 from dprecipe.training.steps.fit import move_back
 from dprecipe.training.steps.module import NoisyModule, count_steps
 from dprecipe.training.steps.stepwise import StepwiseRunner, Training
-from dprecipe.training.steps.trainer_settings import check_trainer
+from dprecipe.training.steps.trainer_settings import check_trainer, list_callbacks
 from dprecipe.training.steps.watch import Stopping
 
 
@@ -110,7 +110,7 @@ class Built:
                 "take the result with built.release(); if it was interrupted, build it again with resume=True",
             )
         check_trainer(trainer, self.data, self._program.device)
-        missing = [callback for callback in self.callbacks if callback not in trainer.callbacks]
+        missing = [callback for callback in self.callbacks if callback not in list_callbacks(trainer)]
         if missing:
             raise UsageFault(
                 "the trainer lacks the callbacks that open and close the ledger",
@@ -144,14 +144,14 @@ class Built:
         if self._training is None or self._outcome is not None:
             return
         training, self._training = self._training, None
+        move_back(training.steps)
+        training.steps.model.to(training.steps.device)
         try:
-            move_back(training.steps)
-            training.steps.model.to(training.steps.device)
-            if error is None and self.module.guard is not None:
-                with self._stack:
+            with self._stack:  # its end settles the ledger; it publishes if nothing is raised
+                if error is not None:
+                    raise error
+                if self.module.guard is not None:
                     self.module.guard.check()
-            elif error is not None:
-                self._stack.__exit__(type(error), error, error.__traceback__)
             self._outcome = training.run
         except EndedWithoutModel as ended:
             self._outcome = ended.run
@@ -160,6 +160,10 @@ class Built:
             if error is None and not isinstance(fault, Interrupted):
                 raise
         except BaseException as other:
+            self._outcome = RunFailed(
+                f"training ended with {type(other).__name__}; what was drawn is in the ledger",
+                "mend what raised it, and continue by dprecipe.build(plan, out, resume=True)",
+            )
             if other is not error:
                 raise
 

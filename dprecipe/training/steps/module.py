@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
+from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -64,9 +65,8 @@ class NoisyModule(lightning.LightningModule):
 
     def on_train_start(self) -> None:
         if self.guard is not None:
-            wrapped = self.optimizers()
-            assert isinstance(wrapped, lightning.core.optimizer.LightningOptimizer)
-            self.steps.move = wrapped.step  # counted by the trainer, and seen by its callbacks
+            # Counted by the trainer, and seen by its callbacks.
+            self.steps.move = cast("LightningOptimizer", self.optimizers()).step
         self.steps.start()
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
@@ -89,7 +89,7 @@ class NoisyModule(lightning.LightningModule):
         if not goes_on:
             self.trainer.should_stop = True
 
-    def state_dict(self, *given: Any, **named: Any) -> dict[str, Any]:
+    def state_dict(self, *given: Any, **named: Any) -> dict[str, Any]:  # type: ignore[override]
         """Returns the weights after the last noisy step, for checkpoints of somebody's own: they are covered."""
         if self._steps is None:
             return {}

@@ -41,7 +41,7 @@ def _list_uses(trainer: lightning.Trainer, data: lightning.LightningDataModule) 
     if trainer.ckpt_path is not None:
         yield (
             "ckpt_path loads weights that no ledger covers",
-            "continue a run by dprecipe.build(plan, out, resume=True)",
+            "continue by dprecipe.build(plan, out, resume=True)",
         )
 
 
@@ -55,9 +55,10 @@ def _list_arithmetic(trainer: lightning.Trainer) -> Iterator[Objection]:
 
 
 def _list_lengths(trainer: lightning.Trainer) -> Iterator[Objection]:
-    if trainer.fast_dev_run:
+    given = vars(trainer)  # not all is declared
+    if given["fast_dev_run"]:
         yield "fast_dev_run", "dprecipe run --rehearse tries a recipe without a record"
-    elif trainer.limit_train_batches != 1.0 or trainer.overfit_batches:
+    elif trainer.limit_train_batches != 1.0 or given["overfit_batches"]:
         yield "limit_train_batches or overfit_batches", LENGTH
     elif trainer.max_steps != -1:
         yield "max_steps", LENGTH
@@ -79,9 +80,15 @@ def _list_places(trainer: lightning.Trainer, device: torch.device) -> Iterator[O
         )
 
 
+def list_callbacks(trainer: lightning.Trainer) -> list[lightning.Callback]:
+    """Returns the callbacks of a trainer, which its class does not declare."""
+    callbacks: list[lightning.Callback] = vars(trainer)["callbacks"]
+    return callbacks
+
+
 def _list_callbacks(trainer: lightning.Trainer) -> Iterator[Objection]:
     kinds = lightning.callbacks
-    for callback in trainer.callbacks:
+    for callback in list_callbacks(trainer):
         for kind, remedy in (
             (kinds.GradientAccumulationScheduler, "runtime.physical_batch is how many records are in memory at once"),
             (kinds.StochasticWeightAveraging, "training.average averages weights, at no cost"),

@@ -14,6 +14,7 @@ from typing import Any, final
 from torch import Tensor
 
 from dprecipe.contract.plan import Length, Plan
+from dprecipe.faults import InternalFault
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events, drop_first, take_first
 from dprecipe.progress import Progress, report_progress
@@ -24,6 +25,7 @@ from dprecipe.training.program.evaluate import HeldOut, Score, size_sample
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.run.checkpoint import SaveSchedule
 from dprecipe.training.run.folder import TRAINING
+from dprecipe.training.run.gate import Gate
 from dprecipe.training.run.signals import stopping_on_signals
 from dprecipe.training.steps.module import NoisyModule
 from dprecipe.training.steps.noisy_steps import NoisySteps
@@ -112,7 +114,7 @@ class Watch(lightning.Callback):
         self._scored_steps = -1
         self._progress: Progress | None = None
 
-    def on_train_start(self, trainer: lightning.Trainer, module: NoisyModule) -> None:
+    def on_train_start(self, trainer: lightning.Trainer, module: Any) -> None:
         private, count, steps = self._plan.hides_duration, self._plan.length.steps, module.steps
         if private and not is_watched():
             report_progress("training; steps are counted in a terminal only: their pace tells of the number of units")
@@ -122,7 +124,7 @@ class Watch(lightning.Callback):
         if steps.processes.count == 1:  # several processes make the same steps between two calls: one each
             steps.pause_due = lambda: self._scores_after(steps) or self._saves_after(steps) or self._logs_after(steps)
 
-    def on_train_batch_end(self, trainer: lightning.Trainer, module: NoisyModule, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
         steps = module.steps
         if trainer.should_stop and steps.gate.stop_reason is not None:
             return
@@ -152,7 +154,7 @@ class Watch(lightning.Callback):
         between = steps.events_done == steps.gate.done
         return between and self._schedule.is_due(steps.steps_done)
 
-    def on_train_end(self, trainer: lightning.Trainer, module: NoisyModule) -> None:
+    def on_train_end(self, trainer: lightning.Trainer, module: Any) -> None:
         if self._progress is not None:
             self._progress.end(module.steps.steps_done, lambda: self._status(module.steps))
 
@@ -177,7 +179,7 @@ class Watch(lightning.Callback):
             self.training_score = score = self._measure(self._training, steps, state, full=full)
             figures |= {} if score is None else {f"{TRAINING}{name}": value for name, value in score.metrics.items()}
         if figures:
-            spent = self._curve.at(count_events(steps.gate.spent))
+            spent = self._measure_spent(steps)
             self._record(steps.steps_done, spent, figures)
             self._loggers.log_private(steps.steps_done, spent, steps.last_rate, figures)
         return self._score
@@ -209,8 +211,13 @@ class Watch(lightning.Callback):
         self._logged = logged
         self._loggers.log_covered(self._make_point(steps, score))
 
+    def _measure_spent(self, steps: NoisySteps) -> float:
+        if not isinstance(steps.gate, Gate):
+            raise InternalFault("the steps of a process that follows were watched")
+        return self._curve.at(count_events(steps.gate.spent))
+
     def _make_point(self, steps: NoisySteps, score: Score | None) -> CoveredPoint | None:
-        spent = self._curve.at(count_events(steps.gate.spent))
+        spent = self._measure_spent(steps)
         return self._loggers.make_point(steps.steps_done, spent, steps.last_rate, steps.figures(), score)
 
     def _show_covered(self, module: NoisyModule) -> None:
@@ -227,7 +234,7 @@ class Watch(lightning.Callback):
         self._schedule.saved(steps.steps_done)
 
     def _status(self, steps: NoisySteps) -> str:
-        spent = self._curve.at(count_events(steps.gate.spent))
+        spent = self._measure_spent(steps)
         lines = [f"ε {spent:.3g} of {self._plan.budget.epsilon:.3g}"]
         lines += [f"{name.replace('_', ' ')} {value:.3g}" for name, value in steps.figures().items()]
         return ", ".join(
