@@ -236,7 +236,7 @@ def _add_weight(trainer: Any, module: Any) -> None:
 
 
 def _replace_weight(trainer: Any, module: Any) -> None:
-    (name, layer), *_ = ((n, m) for n, m in module.steps.model.named_modules() if hasattr(m, "weight"))
+    layer = next(layer for layer in module.steps.model.modules() if hasattr(layer, "weight"))
     layer.weight = nn.Parameter(layer.weight.detach().clone())
 
 
