@@ -305,6 +305,8 @@ class Mechanism:
     """True if a record may add nothing to its sums: labels may be missing (`dprecipe.data.omitted`)."""
     can_be_tuned: bool = False
     """True if its account solves for the best of several runs (`Facts.select`); trials keep its events."""
+    covers_iterates: bool = False
+    """True if it releases every noisy gradient: filters of these, and any choice among iterates, are free."""
     runtime_options: frozenset[RuntimeOption] = frozenset()
     """The mechanism-specific keys of `runtime` that it reads."""
     hides_duration: Callable[[object], bool] = lambda block: False

@@ -99,7 +99,7 @@ class DpsgdCertificate(CertificatePart[DpsgdFacts, None, None]):
                 count=_count(clip, last.noise_multiplier),
                 augmentations=planned.augmentations,
             ),
-            aggregation=noisy_sum.aggregation_facts(planned.expected_batch, BOUNDS[clip.mode]),
+            aggregation=noisy_sum.aggregation_facts(plan, planned.expected_batch, BOUNDS[clip.mode]),
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:

@@ -75,7 +75,7 @@ class EncodedCertificate(CertificatePart[EncodedFacts, None, None]):
             ),
             phases=_phases(planned),
             encoding=_encoding(planned),
-            aggregation=noisy_sum.aggregation_facts(planned.divisor, bound),
+            aggregation=noisy_sum.aggregation_facts(plan, planned.divisor, bound),
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
