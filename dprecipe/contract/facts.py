@@ -79,9 +79,7 @@ class AggregationFacts(SparseBlock):
 
     of: Sentence
     divisor: PositiveFloat | None = Field(description="a public constant; null: nothing is divided")
-    filter: Sentence | None = Field(
-        None, description="of noisy gradients, at no price; left out where there is none"
-    )
+    filter: Sentence | None = Field(None, description="of noisy gradients, at no price; left out where there is none")
 
 
 class MechanismFacts(Block):

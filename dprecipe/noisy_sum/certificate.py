@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dprecipe.contract.certificate import NOISE_SCALE
-from dprecipe.contract.facts import AggregationFacts
+from collections.abc import Sequence
+
+from dprecipe.contract.certificate import NOISE_SCALE, Section
+from dprecipe.contract.facts import AggregationFacts, NoisyFacts
 from dprecipe.contract.plan import Plan
 from dprecipe.data.names import quote_name
 from dprecipe.language.training import Kalman, LowPass
@@ -63,10 +65,10 @@ def describe_filter(spec: LowPass | Kalman | None) -> str | None:
     )
 
 
-def describe_run(plan: Plan, described: str) -> str:
-    """Returns the description of a run with that of its filter, if it has one."""
-    text = describe_filter(plan.training.filter)
-    return described if text is None else f"{described}\n{text[:1].upper()}{text[1:]}."
+def list_sections(facts: NoisyFacts) -> Sequence[Section]:
+    """Lists the report's section about the filter, if there is one."""
+    text = facts.aggregation.filter
+    return () if text is None else (Section("The filter of gradients", (), text=f"{text[:1].upper()}{text[1:]}."),)
 
 
 def describe_clipping(plan: Plan, copies: int) -> str:

@@ -38,6 +38,9 @@ NOT_PROVEN = (
 )
 
 
+FLATTERED = "; the score chose this {} among several, and flatters it"
+
+
 def make_run_predicate(plan: Plan, ledger: Ledger, run: RunFacts) -> schema.Predicate:
     """Returns the predicate of a run.
 
@@ -175,7 +178,9 @@ def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAc
     if public:
         status, text = "public", _describe_public_records(run)
         if plan.tuning is not None and not has_no_model:
-            text += "; the score chose this model among several, and flatters it"
+            text += FLATTERED.format("model")
+        elif run.kept is not None:
+            text += FLATTERED.format("iterate")
     elif test is not None:
         status, text = "private_internal", tuned.describe_private_scores(plan)
         cut = describe_split(plan.data)
@@ -195,8 +200,15 @@ def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAc
         ),
         preprocessing=stages.describe_access(has_no_model) if plan.stages else origins.describe_preprocessing(run.data),
         tuning=tuned.describe_access(plan),
-        evaluation=schema.EvaluationAccess(status=status, text=text, released=score),
+        evaluation=schema.EvaluationAccess(status=status, text=text, released=score, kept=_kept(plan, run)),
     )
+
+
+def _kept(plan: Plan, run: RunFacts) -> schema.KeptFacts | None:
+    """Returns the facts of the kept iterate; of a recipe that keeps none there are none to state."""
+    if run.kept is None or plan.training.keep is None:
+        return None
+    return schema.KeptFacts(by=plan.training.keep.by, step=run.kept.step, looked_at=run.kept.looked_at)
 
 
 def _describe_public_records(run: RunFacts) -> str:

@@ -225,11 +225,11 @@ class AssumptionFacts(Block):
 
 
 class KeptFacts(Block):
-    """The iterate that was released: the best by a public score. All steps are charged, those after it too."""
+    """The iterate that was released, where it is the best by a public score; all steps are charged."""
 
-    by: Word = Field(description="the score, on the public records")
-    step: PositiveInt = Field(description="steps that the released model has")
-    looked_at: PositiveInt = Field(description="iterates whose scores were compared")
+    by: Word = Field(description="the score")
+    step: PositiveInt = Field(description="its steps")
+    looked_at: PositiveInt = Field(description="iterates that were scored")
 
 
 class EvaluationAccess(Access, SparseBlock):

@@ -2,7 +2,7 @@
 
 The ledger and the plan: every draw of noise is on record before, none is drawn twice, and the events cost ε.
 
-Replay of the optimiser: its momentum, averages, filters and adapted constants follow from noisy sums, and nothing else. Two
+Replay of the optimiser: its momentum, averages, filters and adapted constants follow from noisy sums alone. Two
 programs see different records, in batches of different sizes, and are given the same noisy sums: a gate hands the
 second what the first released. Their states must then be equal, bit for bit.
 """

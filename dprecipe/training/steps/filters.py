@@ -1,18 +1,19 @@
 """Filters of the noisy gradient: an estimate made of all that the steps released.
 
-Formal guarantee: post-processing. An estimate is a function of noisy gradients and public constants. Where a filter takes
-sums elsewhere than at the weights, that place is a function of earlier iterates, which are released: it is to a step
-what the weights are, and the sum is clipped and noised as any other.
+Formal guarantee: post-processing. An estimate is a function of noisy gradients and public constants. Where a filter
+takes sums elsewhere than at the weights, that place is a function of earlier iterates, which are released: it is to a
+step what the weights are, and the sum is clipped and noised as any other.
 
 | kind | estimate after gradient t, from 0 | where the sum is taken |
 |---|---|---|
-| low-pass, decay a | m_t / c_t; m_t = a m_{t-1} + (1 - a) (g_t + g_{t-1}) / 2, and c_t is that of gradients 1 | x_t |
+| low-pass, decay a | m_t / c_t; m_t = a m_{t-1} + (1 - a) (g_t + g_{t-1}) / 2; c_t is that of gradients 1 | x_t |
 | Kalman, gain κ | m_t = (1 - κ_t) m_{t-1} + κ_t g_t, with κ_t = max(κ, 1 / (t + 1)) | x_t + (1/κ_t - 1) (x_t - x_{t-1}) |
 
 The second is DiSK at the one γ, (1 - κ)/κ, for which its two gradients of a record are one. The earlier estimate is of
 x_{t-1}; the place ahead makes up for it, exactly where the loss is quadratic.
 
-Source: Zhang, Bu, Balle, Hong, Razaviyayn & Mirrokni 2025, "DiSK", Algorithm 1; Zhang et al. 2024, "DOPPLER", Algorithm 1.
+Source: X. Zhang et al. 2025, "DiSK: Differentially Private Optimizer with Simplified Kalman Filter for Noise
+Reduction"; X. Zhang et al. 2024, "DOPPLER: Differentially Private Optimizers with Low-pass Filter".
 Legend: S trained numbers, or this process's shard of them.
 """
 

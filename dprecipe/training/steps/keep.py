@@ -1,7 +1,7 @@
 """The iterate that is released: of those scored along a run, the one with the best score on public records.
 
-Formal guarantee: post-processing. Every iterate is a function of released noisy sums, and the choice one of iterates and
-of records that are declared public. The ledger charges all steps, those after the kept iterate too.
+Formal guarantee: post-processing. Every iterate is a function of released noisy sums, and the choice one of iterates
+and of records that are declared public. The ledger charges all steps, those after the kept iterate too.
 
 | case | what is kept |
 |---|---|

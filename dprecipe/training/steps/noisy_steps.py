@@ -129,8 +129,8 @@ class NoisySteps(lightning.LightningModule):
         return self._pending is None or not self._pending[0].used
 
     def gather(self) -> None:
-        """Gives every process the optimiser's state, the average and the filter whole, until the next step. All processes call
-        it at the same step."""
+        """Gives every process the optimiser's state, the average and the filter whole, until the next step. All
+        processes call it at the same step."""
         if self._shard is not None:
             whole = optimizer_of(self._plan.training.descent, self.model).state_dict()
             self._gathered = self._shard.collect(self._optimizer.state_dict(), whole, self._own_vectors)

@@ -103,6 +103,8 @@ class Watch(lightning.Callback):
         self._best = best
         scored = 0 if held_out is None else len(held_out)
         scored += 0 if training is None else size_sample(plan.data.planned_units)  # their true number may be private
+        if best is not None:
+            scored = 0  # a choice is worth the work: as many iterates as a run of this length may score
         self._every = steps_between_scores(plan.length, plan.data.planned_units, scored)
         # Covered points come at steps of their own: how many held-out records there are may be private.
         self._logged_every = steps_between_scores(plan.length, plan.data.max_units, 0)
