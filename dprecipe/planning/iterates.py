@@ -48,7 +48,11 @@ def check_kept(recipe: Recipe) -> Iterator[Finding]:
         yield Finding(
             "P184",
             "the iterates are compared by a score on public records, and "
-            + ("there is no data.test" if test is None else "data.test is not declared public"),
+            + (
+                "there is no data.test"
+                if test is None
+                else "data.test is not declared public: a choice by others would have to be paid for"
+            ),
             "take records as data.test whose publication harms no one, with access: public; or remove training.keep",
             "training.keep",
         )

@@ -54,7 +54,7 @@ class GradientFilter(ABC):
         """True if the next sum is taken elsewhere than at the weights."""
         return False
 
-    def lead(self, weights: Sequence[nn.Parameter]) -> None:
+    def lead(self, weights: Sequence[nn.Parameter]) -> None:  # noqa: B027 -- a filter that is never ahead has none
         """Moves the weights to where the next sum is taken, if it is ahead."""
 
     def restore(self, count: int, vectors: Mapping[str, Tensor]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,7 +113,7 @@ SPOILT, STOPPED = 46, 45
 
 
 @pytest.fixture
-def spoilt(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def spoilt(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Turns all weights round after `SPOILT` steps, so that the last iterate is far from the best; where the list has
     a step, a run is stopped there, once."""
     taken, stops = NoisySteps.take_step, list[int]()
@@ -130,7 +129,7 @@ def spoilt(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return taken(self)
 
     monkeypatch.setattr(NoisySteps, "take_step", take_step)
-    yield stops
+    return stops
 
 
 def planned(*overrides: str) -> Plan:
