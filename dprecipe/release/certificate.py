@@ -170,7 +170,7 @@ def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAc
     test, public = plan.data.test, plan.publishes_scores
     if run.score is not None and not public:
         raise InternalFault("a score on private records was about to be released")
-    score: AnyScore | None = None
+    score, kept = None, _kept(plan, run)
     if run.score is not None:
         score = state_score(run.score, describe_data(plan.data).target)
     status: Status
@@ -179,7 +179,7 @@ def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAc
         status, text = "public", _describe_public_records(run)
         if plan.tuning is not None and not has_no_model:
             text += FLATTERED.format("model")
-        elif run.kept is not None:
+        elif kept is not None:
             text += FLATTERED.format("iterate")
     elif test is not None:
         status, text = "private_internal", tuned.describe_private_scores(plan)
@@ -200,7 +200,7 @@ def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAc
         ),
         preprocessing=stages.describe_access(has_no_model) if plan.stages else origins.describe_preprocessing(run.data),
         tuning=tuned.describe_access(plan),
-        evaluation=schema.EvaluationAccess(status=status, text=text, released=score, kept=_kept(plan, run)),
+        evaluation=schema.EvaluationAccess(status=status, text=text, released=score, kept=kept),
     )
 
 
