@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -15,6 +15,7 @@ from dprecipe.language.base import (
     Schedule,
     SolvableFloat,
     SolvableInt,
+    SparseBlock,
     Text,
     word_form,
 )
@@ -74,6 +75,27 @@ class TailAverage(Block):
     fraction: Annotated[float, Field(gt=0, le=1)] = Field(description="part of the run that is averaged")
 
 
+class LowPass(Block):
+    """A first-order low-pass filter of the noisy gradients (DOPPLER, Zhang et al. 2024)."""
+
+    kind: Literal["low_pass"]
+    decay: Fraction = Field(0.9, description="weight of the past at each step")
+
+
+class Kalman(Block):
+    """A Kalman filter of one gain; sums are taken ahead, where the last step leads (DiSK, Zhang et al. 2025)."""
+
+    kind: Literal["kalman"]
+    gain: Fraction = Field(0.5, description="weight of the new gradient, once there are enough earlier ones")
+
+
+class Keep(Block):
+    """Release the iterate with the best score, of those that are scored along the run."""
+
+    by: Literal["accuracy", "loss", "mean_absolute_error"] = Field(description="the score")
+    on: Literal["public"] = Field("public", description="the records: `data.test`, declared public")
+
+
 class Affine(Block):
     """Turn, scale, shear and shift each image at random, by up to these constants."""
 
@@ -126,8 +148,10 @@ ClassWeights = Annotated[
 ]
 
 
-class Training(Block):
+class Training(SparseBlock):
     """Optimiser, length, schedules; of models that learn by gradient steps. Exactly one of `epochs` and `steps`."""
+
+    left_out: ClassVar[tuple[str, ...] | None] = ("filter", "keep")
 
     epochs: SolvableFloat | None = Field(None, description="passes over the data; `auto`: until the budget ends")
     steps: SolvableInt | None = Field(None, description="updates; `auto`: until the budget ends")
@@ -138,6 +162,10 @@ class Training(Block):
     average: Annotated[EmaAverage | TailAverage, Field(discriminator="kind")] | None = Field(
         None, description="release an average of the iterates: post-processing, it costs no privacy"
     )
+    filter: Annotated[LowPass | Kalman, Field(discriminator="kind")] | None = Field(
+        None, description="of the noisy gradients: post-processing, it costs no privacy"
+    )
+    keep: Keep | None = Field(None, description="release the best iterate instead of the last: it costs no privacy")
     loss: Annotated[SquaredLoss | HuberLoss | TokenLoss, Field(discriminator="kind")] | None = Field(
         None,
         description="of a number to be predicted, half the squared error when left out; of the next token, the mean "

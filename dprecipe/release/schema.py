@@ -6,7 +6,7 @@ anything in it is used. `certificate_schema` exports them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, GetCoreSchemaHandler, StringConstraints
 from pydantic_core import CoreSchema
@@ -185,7 +185,7 @@ class SamplingFacts(Block):
     steps_planned: PositiveInt
     steps_charged: NonNegativeInt
     steps_trained: NonNegativeInt | None = Field(
-        description="of the steps (queries) charged, those in the released model; null: a last-iterate release"
+        description="of the steps (queries) charged, those that no interruption lost; null: a last-iterate release"
     )
 
 
@@ -227,10 +227,21 @@ class AssumptionFacts(Block):
     checked_by: Literal["code", "test", "declaration", "probe and declaration"]
 
 
-class EvaluationAccess(Access):
+class KeptFacts(Block):
+    """The iterate that was released, where it is the best by a public score; all steps are charged."""
+
+    by: Word = Field(description="the score")
+    step: PositiveInt = Field(description="its steps")
+    looked_at: PositiveInt = Field(description="iterates that were scored")
+
+
+class EvaluationAccess(Access, SparseBlock):
     """Evaluation, and the score that was released."""
 
+    left_out: ClassVar[tuple[str, ...] | None] = ("kept",)
+
     released: AnyScore | None
+    kept: KeptFacts | None = Field(None, description="left out where the last iterate was released")
 
 
 class DataAccess(Block):

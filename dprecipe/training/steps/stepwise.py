@@ -18,7 +18,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.paid.stage import size_share
-from dprecipe.faults import InternalFault, Interrupted, NothingLearned, RunFailed
+from dprecipe.faults import InternalFault, Interrupted, NothingLearned, RunFailed, UsageFault
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.audit import canaries_of
 from dprecipe.privacy.events import Charge, count_by_event, drop_first, take_first
@@ -65,9 +65,10 @@ from dprecipe.training.run.gate import Gate
 from dprecipe.training.run.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.steps.contract import Build, StepContext
 from dprecipe.training.steps.fit import Stopwatch, fit_steps
+from dprecipe.training.steps.keep import BestIterate
 from dprecipe.training.steps.noisy_steps import NoisySteps
 from dprecipe.training.steps.step_failures import StepFailed
-from dprecipe.training.steps.watch import SpentCurve, Watch
+from dprecipe.training.steps.watch import BEST, SpentCurve, Watch
 
 
 @final
@@ -122,6 +123,11 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             check_divisible([parameter for parameter in program.model.parameters() if parameter.requires_grad])
         if inputs.train is None:
             check_initial_weights(plan, root, program.initial)
+        if plan.training.keep is not None and program.sets.custom_test:
+            raise UsageFault(
+                "training.keep chooses by public records, and nothing says that test records from Python are public",
+                "let data.test of the recipe name them, with access: public; or remove training.keep",
+            )
         if not gathers_weights(plan):  # a synthetic step has the weights whole
             program, plan = self._measure(plan, program)
             check_memory(plan, self.build, program)
@@ -210,6 +216,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             shared = Shared(attempt.secrets, attempt.constants, coins)
             steps = self._assemble(plan, program, gate, shared, processes)
             with checkpoint.explaining(folder.checkpoint):
+                best = _best_iterate(plan, state)
                 steps.begin(state, from_python=program.custom_model)
             trained = released_names(plan, program.model)
             processes.agree(lambda: (shared, state))
@@ -222,6 +229,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                     folder.record,
                     lambda content: checkpoint.save(folder.checkpoint, {**content, "ledger": attempt.ledger.head}),
                     loggers,
+                    best,
                 )
                 training = Training(steps, watch)
                 try:
@@ -236,7 +244,8 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 interrupted = gate.stop_reason is None
                 try:
                     if not interrupted:
-                        check_learned(plan, program, steps.released_state())
+                        watch.score(steps)
+                        check_learned(plan, program, watch.released_state(steps))
                 except NothingLearned as nothing:
                     if start.trial:
                         raise  # one run of several: the others go on
@@ -247,19 +256,21 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 processes.agree(lambda: reason)
                 if reason == "interrupted":
                     raise attempt.interrupted(f"{steps.steps_done} of {plan.length.steps} steps")
-                score = watch.score(steps, final=True)
+                score = watch.score_released(steps)
                 keep_metrics(score, folder.private / METRICS, watch.training_score)
                 watch.log_covered(steps)
+            released = watch.released_state(steps)
         report_moved(steps)
         finished = Finished(
-            weights=released_state(plan, program.model, steps.released_state()),
+            weights=released_state(plan, program.model, released),
             trained=trained,
             model=None if program.custom_model else plan.model,
             score=score,
             test_from_python=program.sets.custom_test,
             config=program.config,
             steps_lost=part.count_steps_charged(gate.spent) - steps.steps_done,
-            guesses=None if steps.canaries is None else guess_coins(plan, steps.canaries, steps.released_state()),
+            kept=None if best is None else best.facts,
+            guesses=None if steps.canaries is None else guess_coins(plan, steps.canaries, released),
         )
         training.published = done = attempt.publish(finished)
         with suppress(RunFailed):  # the release is there, and a process that is lost by now takes nothing from it
@@ -328,6 +339,16 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             if request.asks("steps"):
                 parts.append(audit_steps(bench, request.steps, lambda done: request.show("steps", done, request.steps)))
         return AuditEvidence.joined(parts)
+
+
+def _best_iterate(plan: Plan, state: dict[str, Any] | None) -> BestIterate | None:
+    """Returns the best iterate so far, if the recipe keeps it; takes it out of the state, which all processes get."""
+    if plan.training.keep is None:
+        return None
+    best = BestIterate(plan.training.keep)
+    if state is not None:
+        best.restore(state.pop(BEST))
+    return best
 
 
 def _find_rest(plan: Plan, state: Callable[[], dict[str, Any] | None], before: Ledger | None) -> tuple[Charge, ...]:

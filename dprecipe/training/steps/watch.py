@@ -27,11 +27,14 @@ from dprecipe.training.run.checkpoint import SaveSchedule
 from dprecipe.training.run.folder import TRAINING
 from dprecipe.training.run.gate import Gate
 from dprecipe.training.run.signals import stopping_on_signals
+from dprecipe.training.steps.keep import BestIterate
 from dprecipe.training.steps.module import NoisyModule
 from dprecipe.training.steps.noisy_steps import NoisySteps
 from dprecipe.training.steps.step_failures import StepFailed, locate_failures
 
 POINTS = 24
+BEST = "best"
+"""The key of the best iterate in a checkpoint."""
 SCORING_SHARE = 0.05
 """The largest share of the work of training for scores on the way."""
 FORWARD = 1 / 3
@@ -91,8 +94,10 @@ class Watch(lightning.Callback):
         record: Callable[[int, float, Mapping[str, float]], None],
         checkpoint: Callable[[dict[str, Any]], None],
         loggers: RunLoggers,
+        best: BestIterate | None = None,
     ) -> None:
-        """`training`: a sample of training records, whose scores go to `record` and to private loggers alone."""
+        """`training`: a sample of training records, whose scores go to `record` and to private loggers alone. `best`:
+        it looks at each iterate whose held-out records, which are public, are scored."""
         self._plan = plan
         self._curve = curve
         self._held_out = held_out
@@ -100,8 +105,11 @@ class Watch(lightning.Callback):
         self._record = record
         self._checkpoint = checkpoint
         self._loggers = loggers
+        self._best = best
         scored = 0 if held_out is None else len(held_out)
         scored += 0 if training is None else size_sample(plan.data.planned_units)  # their true number may be private
+        if best is not None:
+            scored = 0  # a choice is worth the work: as many iterates as a run of this length may score
         self._every = steps_between_scores(plan.length, plan.data.planned_units, scored)
         # Covered points come at steps of their own: how many held-out records there are may be private.
         self._logged_every = steps_between_scores(plan.length, plan.data.max_units, 0)
@@ -158,22 +166,18 @@ class Watch(lightning.Callback):
         if self._progress is not None:
             self._progress.end(module.steps.steps_done, lambda: self._status(module.steps))
 
-    def score(self, steps: NoisySteps, *, final: bool = False) -> Score | None:
-        """Returns the score of the weights that would be released now, recorded with all other scores; once after a
-        step. `final`: these weights are released, and their score is the full one."""
+    def score(self, steps: NoisySteps) -> None:
+        """Scores the weights that would be released now, and records that with all other scores; once after a step."""
         if self._scored_steps == steps.steps_done:
-            if final and self._held_out is not None and not (self._score is not None and self._score.full):
-                self._score = self._measure(self._held_out, steps, steps.released_state(), full=True)
-            known = self.training_score
-            if final and self._training is not None and not (known is not None and known.full):
-                self.training_score = self._measure(self._training, steps, steps.released_state(), full=True)
-            return self._score
+            return
         self._scored_steps = steps.steps_done
         state, figures = steps.released_state(), dict[str, float]()
-        full = final or not steps.steps_left
+        full = not steps.steps_left
         if self._held_out is not None:
             self._score = self._measure(self._held_out, steps, state, full=full)
             figures |= {} if self._score is None else self._score.metrics
+            if self._best is not None and self._score is not None:
+                self._best.take(steps.steps_done, self._score, state)
         figures |= steps.figures()
         if self._training is not None:
             self.training_score = score = self._measure(self._training, steps, state, full=full)
@@ -182,7 +186,25 @@ class Watch(lightning.Callback):
             spent = self._measure_spent(steps)
             self._record(steps.steps_done, spent, figures)
             self._loggers.log_private(steps.steps_done, spent, steps.last_rate, figures)
-        return self._score
+
+    def released_state(self, steps: NoisySteps) -> Mapping[str, Tensor]:
+        """Returns the weights that are released at the end: those of the best iterate, if there is one."""
+        kept = None if self._best is None else self._best.weights
+        state: Mapping[str, Tensor] = steps.released_state() if kept is None else kept
+        return state
+
+    def score_released(self, steps: NoisySteps) -> Score | None:
+        """Returns the full score of the weights that are released, and puts that of training records in
+        `training_score`. Call it after `score`."""
+        facts = None if self._best is None else self._best.facts
+        is_last = facts is None or facts.step == steps.steps_done
+        state, score, training = self.released_state(steps), self._score, self.training_score
+        if self._held_out is not None and not (is_last and score is not None and score.full):
+            score = self._measure(self._held_out, steps, state, full=True)
+            self._score = score if is_last else self._score
+        if self._training is not None and not (is_last and training is not None and training.full):
+            self.training_score = self._measure(self._training, steps, state, full=True)
+        return score
 
     def _measure(
         self, records: HeldOut, steps: NoisySteps, state: Mapping[str, Tensor], *, full: bool = False
@@ -229,7 +251,8 @@ class Watch(lightning.Callback):
     def save(self, steps: NoisySteps) -> None:
         """Writes the checkpoint, unless it holds these events already."""
         if steps.events_done != self._saved_events:
-            self._checkpoint(steps.state())
+            best = {} if self._best is None else {BEST: self._best.state()}
+            self._checkpoint({**steps.state(), **best})
             self._saved_events = steps.events_done
         self._schedule.saved(steps.steps_done)
 
