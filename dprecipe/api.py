@@ -122,7 +122,7 @@ def build(
     Arguments are those of `run`. See `dprecipe.training.steps.built.Built` for what is guaranteed.
 
     Raises:
-        UsageFault: the mechanism takes no steps (`pate`, `pnsgd`), several processes were asked for, or the pace of
+        UsageFault: the mechanism takes no steps of noise, several processes were asked for, or the pace of
             steps is secret.
         RecipeError, PlanRefused, Fault: as `run`, before anything is spent.
     """

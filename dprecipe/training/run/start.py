@@ -42,7 +42,7 @@ class Prepared:
     request: RunRequest
     runner: Runner[object]
     program: object
-    """What the runner has prepared."""
+    """Program of the mechanism, as its runner has prepared it."""
     start: Start
     audit: Audit | None
     gathered: Gathered

@@ -18,7 +18,7 @@ from dprecipe.training.run.runner import EndedWithoutModel, Run, runner_of
 from dprecipe.training.run.start import Prepared, explain_memory, prepare
 from dprecipe.training.steps.fit import move_back
 from dprecipe.training.steps.module import NoisyModule, count_steps
-from dprecipe.training.steps.stepwise import StepwiseRunner, Training
+from dprecipe.training.steps.stepwise import OpenAttempt, StepwiseRunner
 from dprecipe.training.steps.trainer_settings import check_trainer, list_callbacks
 from dprecipe.training.steps.watch import Stopping
 
@@ -72,15 +72,14 @@ class Built:
     | `callbacks` | open the ledger, save, score, certify; hand them to the trainer, beside your own |
     | `out` | the run folder, the same as that of `dprecipe run` |
 
-    Guarantees: whatever the trainer and its other callbacks do, no noise is drawn of which the ledger does not hold the
-    event; the trainer is looked at before anything is spent; a weight that is moved between two steps ends the attempt.
+    Guarantees: whatever the trainer and its other callbacks do, no noise is drawn before its event is in the ledger; the trainer is looked at before anything is spent; a weight that is moved between two steps ends the attempt.
     What callbacks may see is declared in the certificate (`provenance.trainer`).
     """
 
     def __init__(self, prepared: Prepared, runner: StepwiseRunner) -> None:
         self._prepared, self._runner = prepared, runner
         self._stack = ExitStack()
-        self._training: Training | None = None
+        self._training: OpenAttempt | None = None
         self._outcome: Run | Fault | None = None
         self.plan: Plan = prepared.request.plan
         self.out: Path = prepared.request.path
@@ -89,7 +88,7 @@ class Built:
         self.callbacks: list[lightning.Callback] = [Certifying(self), Stopping(self.request_stop)]
 
     @property
-    def training(self) -> Training:
+    def training(self) -> OpenAttempt:
         """The attempt that is open.
 
         Raises:

@@ -12,11 +12,9 @@ from typing import Any, final
 
 from torch import nn
 
-from dprecipe import __version__
 from dprecipe.contract.facts import NO_MODEL
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
-from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.paid.stage import size_share
 from dprecipe.faults import InternalFault, Interrupted, NothingLearned, RunFailed, UsageFault
 from dprecipe.noise.entropy import Secrets
@@ -26,7 +24,7 @@ from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.progress import report_progress
 from dprecipe.release.origins import quote_names
 from dprecipe.training.audit.request import AuditEvidence, AuditRequest
-from dprecipe.training.canaries.contract import Coins, open_coins
+from dprecipe.training.canaries.contract import open_coins
 from dprecipe.training.canaries.run import guess_coins, make_canaries
 from dprecipe.training.checks.memory import (
     agree_on_size,
@@ -38,7 +36,7 @@ from dprecipe.training.checks.memory import (
 from dprecipe.training.engine.full_precision import in_run_precision
 from dprecipe.training.loggers.run import open_loggers
 from dprecipe.training.probe.sums import SumTests
-from dprecipe.training.processes.processes import FollowerGate, Processes, is_worker, join_processes
+from dprecipe.training.processes.processes import FollowerGate, Processes, is_worker
 from dprecipe.training.processes.sharded_weights import check_in_blocks, gathers_weights, whole_on
 from dprecipe.training.processes.shards import check_divisible
 from dprecipe.training.program.evaluate import METRICS, HeldOut, Sample, Scored, keep_metrics
@@ -54,7 +52,7 @@ from dprecipe.training.program.program import (
 from dprecipe.training.program.program import prepare as program_of
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.publish.draft import check_publishable
-from dprecipe.training.publish.provenance import digest_of, digest_set, private_of
+from dprecipe.training.publish.provenance import private_of
 from dprecipe.training.publish.publish import Finished, check_learned
 from dprecipe.training.publish.released import released_names, released_state, tensors_of
 from dprecipe.training.run import checkpoint
@@ -68,24 +66,13 @@ from dprecipe.training.steps.fit import Stopwatch, fit_steps
 from dprecipe.training.steps.keep import BestIterate
 from dprecipe.training.steps.noisy_steps import NoisySteps
 from dprecipe.training.steps.step_failures import StepFailed
+from dprecipe.training.steps.together import Shared, processes_of, refuse_answer, telling_end
 from dprecipe.training.steps.watch import BEST, SpentCurve, Watch
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """Values that the leader of a run sends to its followers before the first step."""
-
-    secrets: Secrets
-    constants: tuple[StageConstants, ...]
-    """Constants that the paid steps of preprocessing released."""
-    coins: Coins | None
-    """Coins of the canaries of an audited run."""
-
-
-@final
 @dataclass(slots=True)
-class Training:
+class OpenAttempt:
     """An open attempt, for a trainer."""
 
     steps: NoisySteps
@@ -176,7 +163,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
     @contextmanager
     def open_training(
         self, plan: Plan, folder: RunFolder, program: StepwiseProgram, start: Start
-    ) -> Iterator[Training]:
+    ) -> Iterator[OpenAttempt]:
         """Opens the next attempt. Inside the block a trainer takes its steps; the end of the block settles them in the
         ledger and publishes.
 
@@ -231,7 +218,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                     loggers,
                     best,
                 )
-                training = Training(steps, watch)
+                training = OpenAttempt(steps, watch)
                 try:
                     yield training
                 except StepFailed:
@@ -361,17 +348,6 @@ def _find_rest(plan: Plan, state: Callable[[], dict[str, Any] | None], before: L
     return (*(Charge(event, count) for event, count in stages.items()), *own)
 
 
-@contextmanager
-def telling_end(processes: Processes) -> Iterator[None]:
-    """Tells the other processes of a run, which wait for its first step, if it has ended without a model."""
-    try:
-        yield
-    except EndedWithoutModel as ended:
-        run = ended.run
-        processes.agree(lambda: run)
-        raise
-
-
 def report_moved(steps: NoisySteps) -> None:
     """Names the tensors that a module from Python changed by itself; their current values are not released."""
     moved = () if steps.snapshot is None else steps.snapshot.moved()
@@ -380,30 +356,6 @@ def report_moved(steps: NoisySteps) -> None:
             f"the module from Python changed tensors outside the noisy steps: {quote_names(moved)}; the release has "
             "their values from before training, and no tensor that was added later"
         )
-
-
-def refuse_answer() -> Any:
-    """Refuses to answer for a process that is not the leader: it is never asked."""
-    raise InternalFault("a process that is not the leader was asked")
-
-
-def processes_of(plan: Plan, program: StepwiseProgram) -> Processes:
-    """Returns the processes of this run, once all of them hold the same plan, weights and records.
-
-    Raises:
-        UsageFault: they hold different ones.
-        RunFailed: they can't reach each other.
-    """
-    processes = join_processes(program.device)
-    if processes.count > 1:
-        processes.check_same("plan", plan.digest)
-        # It is outside the plan, and decides what processes send each other and who adds noise.
-        processes.check_same("runtime.sharding", plan.runtime.sharding)
-        processes.check_same("runtime.physical_batch", plan.runtime.physical_batch)
-        processes.check_same("model", digest_of(p.detach().cpu().numpy() for p in program.model.state_dict().values()))
-        processes.check_same("version of dprecipe", __version__)
-        processes.check_same("set of records", digest_set(program.sets.train))
-    return processes
 
 
 def copies_to_score(plan: Plan, program: StepwiseProgram) -> tuple[HeldOut | None, HeldOut]:

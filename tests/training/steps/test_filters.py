@@ -212,7 +212,7 @@ def test_sums_are_taken_ahead_and_the_weights_stay(
 
 def test_a_whole_run_under_its_trainer(program: Callable[..., NoisySteps]) -> None:
     module = program(FILTERS[1])
-    fit_steps(module, lightning.Callback(), CPU, 30)
+    fit_steps(module, lightning.Callback(), 30)
     assert module.steps_done == 30
     assert torch.isfinite(flat(module)).all()
 

@@ -18,7 +18,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.training.program.evaluate import HeldOut
 from dprecipe.training.publish import provenance
 from dprecipe.training.run import checkpoint
-from dprecipe.training.steps import fit, stepwise
+from dprecipe.training.steps import fit, stepwise, together
 
 CPU, ELSEWHERE = torch.device("cpu"), torch.device("meta")
 
@@ -156,13 +156,13 @@ def test_processes_agree_on_who_adds_noise_which_is_outside_the_plan(monkeypatch
     """One that divides sums and one that does not would send each other parts of different things."""
     checked = dict[str, Any]()
     processes = SimpleNamespace(rank=0, count=2, check_same=checked.__setitem__)
-    monkeypatch.setattr(stepwise, "join_processes", lambda device: processes)
+    monkeypatch.setattr(together, "join_processes", lambda device: processes)
     monkeypatch.setattr(provenance, "private_of", lambda records: [b"records"])
     plan: Any = SimpleNamespace(
         digest="sha256:ab", runtime=SimpleNamespace(sharding="optimizer", physical_batch="auto")
     )
     program: Any = SimpleNamespace(device=CPU, model=nn.Linear(2, 1), sets=SimpleNamespace(train=None))
-    stepwise.processes_of(plan, program)
+    together.processes_of(plan, program)
     assert checked["runtime.sharding"] == "optimizer"
     assert checked["runtime.physical_batch"] == "auto"
     assert {"version of dprecipe", "set of records", "model", "plan"} <= checked.keys()
