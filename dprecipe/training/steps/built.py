@@ -72,8 +72,9 @@ class Built:
     | `callbacks` | open the ledger, save, score, certify; hand them to the trainer, beside your own |
     | `out` | the run folder, the same as that of `dprecipe run` |
 
-    Guarantees: whatever the trainer and its other callbacks do, no noise is drawn before its event is in the ledger; the trainer is looked at before anything is spent; a weight that is moved between two steps ends the attempt.
-    What callbacks may see is declared in the certificate (`provenance.trainer`).
+    Guarantees: whatever the trainer and its other callbacks do, no noise is drawn before its event is in the ledger;
+    the trainer is looked at before anything is spent; a weight that is moved between two steps ends the attempt. What
+    callbacks may see is declared in the certificate (`provenance.trainer`).
     """
 
     def __init__(self, prepared: Prepared, runner: StepwiseRunner) -> None:
