@@ -18,6 +18,7 @@ from dprecipe.training.run.runner import EndedWithoutModel, Run, runner_of
 from dprecipe.training.run.start import Prepared, explain_memory, prepare
 from dprecipe.training.steps.fit import move_back
 from dprecipe.training.steps.module import NoisyModule, count_steps
+from dprecipe.training.steps.noisy_steps import NoisySteps
 from dprecipe.training.steps.stepwise import OpenAttempt, StepwiseRunner
 from dprecipe.training.steps.trainer_settings import check_trainer, list_callbacks
 from dprecipe.training.steps.watch import Stopping
@@ -37,13 +38,10 @@ class StepCount(lightning.LightningDataModule):
 
 @final
 class Certifying(lightning.Callback):
-    """Opens the ledger as training begins, and publishes as it ends."""
+    """Scores and saves on the way, and publishes at the end."""
 
     def __init__(self, built: Built) -> None:
         self._built = built
-
-    def setup(self, trainer: lightning.Trainer, module: lightning.LightningModule, stage: str) -> None:
-        self._built.open(trainer)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: lightning.LightningModule, *rest: Any) -> None:
         self._built.training.watch.on_train_batch_end(trainer, self._built.module, *rest)
@@ -84,7 +82,7 @@ class Built:
         self._outcome: Run | Fault | None = None
         self.plan: Plan = prepared.request.plan
         self.out: Path = prepared.request.path
-        self.module = NoisyModule(prepare=self._check)
+        self.module = NoisyModule(check=self._check, open_steps=self._open)
         self.data = StepCount(self.plan.length.steps)
         self.callbacks: list[lightning.Callback] = [Certifying(self), Stopping(self.request_stop)]
 
@@ -121,23 +119,29 @@ class Built:
     def _program(self) -> Any:
         return self._prepared.program
 
-    def open(self, trainer: lightning.Trainer) -> None:
+    def _open(self) -> NoisySteps:
         """Makes the run folder and opens the ledger; runs the paid steps of preprocessing.
 
         Raises:
             Fault: as `dprecipe.run` does.
         """
-        prepared = self._prepared
-        with ExitStack() as stack:
-            stack.enter_context(measure_run())
-            stack.enter_context(explain_memory(before=False))
-            folder = prepared.open_folder()
-            self._training = stack.enter_context(
-                self._runner.open_training(self.plan, folder, self._program, prepared.start)
-            )
-            stack.enter_context(in_run_precision())
-            self._stack = stack.pop_all()
-        self.module.begin(self._training.steps)
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(measure_run())
+                stack.enter_context(explain_memory(before=False))
+                prepared = self._prepared
+                folder = prepared.open_folder()
+                opened = self._runner.open_training(self.plan, folder, self._program, prepared.start)
+                self._training = stack.enter_context(opened)
+                stack.enter_context(in_run_precision())
+                self._stack = stack.pop_all()
+        except EndedWithoutModel as ended:
+            self._outcome = ended.run
+            raise RunFailed(ended.run.remarks[0], "built.release() is the release of what was spent") from None
+        except Fault as fault:
+            self._outcome = fault
+            raise
+        return self._training.steps
 
     def close(self, error: BaseException | None) -> None:
         """Settles the ledger and publishes, or notes why not: see `release`."""

@@ -11,7 +11,7 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from dprecipe.faults import InternalFault
+from dprecipe.faults import InternalFault, UsageFault
 from dprecipe.training.checks.memory_meter import SMALLER_PARTS, explain_out_of_memory
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.steps.noisy_steps import NoisySteps
@@ -34,12 +34,18 @@ class NoisyModule(lightning.LightningModule):
     step begins on weights that anything but a step has moved.
     """
 
-    def __init__(self, steps: NoisySteps | None = None, prepare: Callable[[Any], None] = lambda trainer: None) -> None:
-        """`prepare`: called with the trainer before anything else; raises if this trainer can't be used."""
+    def __init__(
+        self,
+        steps: NoisySteps | None = None,
+        check: Callable[[Any], None] = lambda trainer: None,
+        open_steps: Callable[[], NoisySteps] | None = None,
+    ) -> None:
+        """`check`: called with the trainer before anything else; raises if this trainer can't be used. `open_steps`:
+        opens an attempt of somebody's own trainer, once nothing but the steps is left to come."""
         super().__init__()
         self.automatic_optimization = False
         self._steps = steps
-        self._prepare = prepare
+        self._check, self._open = check, open_steps
         self.guard: WeightGuard | None = None
 
     @property
@@ -49,18 +55,29 @@ class NoisyModule(lightning.LightningModule):
             raise InternalFault("a trainer asked for steps before training began")
         return self._steps
 
-    def begin(self, steps: NoisySteps) -> None:
-        """Takes the steps of an attempt, between which somebody else's code runs."""
-        self._steps, self.guard = steps, WeightGuard(steps)
-        if not any(isinstance(layer, lightning.LightningModule) for layer in steps.model.modules()):
-            self.model = steps.model  # to be summed up and looked at
-
     def configure_callbacks(self) -> list[lightning.Callback]:
         """Lets the trainer be looked at: the first thing that it asks of a module."""
-        self._prepare(self.trainer)
+        self._check(self.trainer)
         return []
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuses every checkpoint of a trainer's.
+
+        Raises:
+            UsageFault: always.
+        """
+        raise UsageFault(
+            "ckpt_path loads weights that no ledger covers; nothing was spent",
+            "leave it out; a run is continued by dprecipe.build(plan, out, resume=True)",
+        )
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Returns the recipe's optimiser. A trainer asks for it after it has restored what it would restore."""
+        if self._open is not None and self._steps is None:
+            self._steps = self._open()
+            self.guard = WeightGuard(self._steps)
+            if not any(isinstance(layer, lightning.LightningModule) for layer in self._steps.model.modules()):
+                self.model = self._steps.model  # to be summed up and looked at
         return self.steps.optimizer
 
     def on_train_start(self) -> None:

@@ -38,11 +38,6 @@ def _list_uses(trainer: lightning.Trainer, data: lightning.LightningDataModule) 
         yield f"it was asked to {trainer.state.fn}", "score and predict with dprecipe.load_model(release)"
     elif getattr(trainer, "datamodule", None) is not data:
         yield "it was given other data than built.data", "write trainer.fit(built.module, built.data)"
-    if trainer.ckpt_path is not None:
-        yield (
-            "ckpt_path loads weights that no ledger covers",
-            "continue by dprecipe.build(plan, out, resume=True)",
-        )
 
 
 def _list_arithmetic(trainer: lightning.Trainer) -> Iterator[Objection]:

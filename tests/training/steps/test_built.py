@@ -156,20 +156,18 @@ def test_a_run_by_command_goes_on_under_a_trainer(small: Small, tmp_path: Path) 
     assert charged(tmp_path / "run") == plan.length.steps
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = (
-    [
-        ({"accumulate_grad_batches": 2}, "runtime.physical_batch"),
-        ({"gradient_clip_val": 1.0}, "mechanism.clip"),
-        ({"limit_train_batches": 3}, "training.epochs"),
-        ({"overfit_batches": 1}, "training.epochs"),
-        ({"max_steps": 3}, "training.epochs"),
-        ({"min_steps": 300}, "training.epochs"),
-        ({"fast_dev_run": True}, "--rehearse"),
-        ({"precision": "bf16-mixed"}, "runtime.precision"),
-        ({"precision": "64-true"}, "runtime.precision"),
-        ({"strategy": "ddp", "accelerator": "cpu", "devices": 1}, "runtime.processes"),
-    ],
-)
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"accumulate_grad_batches": 2}, "runtime.physical_batch"),
+    ({"gradient_clip_val": 1.0}, "mechanism.clip"),
+    ({"limit_train_batches": 3}, "training.epochs"),
+    ({"overfit_batches": 1}, "training.epochs"),
+    ({"max_steps": 3}, "training.epochs"),
+    ({"min_steps": 300}, "training.epochs"),
+    ({"fast_dev_run": True}, "--rehearse"),
+    ({"precision": "bf16-mixed"}, "runtime.precision"),
+    ({"precision": "64-true"}, "runtime.precision"),
+    ({"strategy": "ddp", "accelerator": "cpu", "devices": 1}, "runtime.processes"),
+]
 
 
 def test_a_trainer_that_does_more_than_count_is_refused(small: Small, tmp_path: Path) -> None:
@@ -191,7 +189,7 @@ def test_other_uses_are_refused_before_anything_is_spent(small: Small, tmp_path:
     trainer = lightning.Trainer(**QUIET, callbacks=built.callbacks)
     with pytest.raises(UsageFault, match="other data"):
         trainer.fit(built.module, built.data.train_dataloader())
-    (tmp_path / "some.ckpt").write_bytes(b"weights")
+    torch.save({"pytorch-lightning_version": "2.0.0", "state_dict": {}}, tmp_path / "some.ckpt")
     with pytest.raises(UsageFault, match="ckpt_path"):
         trainer.fit(built.module, built.data, ckpt_path=tmp_path / "some.ckpt")
     with pytest.raises(UsageFault, match=r"training\.average"):
