@@ -33,7 +33,7 @@ def check_covered(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_kept(recipe: Recipe) -> Iterator[Finding]:
-    """Refuses a choice among iterates by records that nobody has declared public: it would reveal something of them."""
+    """Refuses a choice among iterates by records that are not declared public: it would reveal something of them."""
     keep, test = recipe.training.keep, recipe.data.test
     if keep is None:
         return
