@@ -27,7 +27,7 @@ from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import origins, schema, stages, tensors, tuned, untrusted
 from dprecipe.release.claim import Numbers, compute_numbers, make_claim
 from dprecipe.release.facts import CheckResult, RunFacts, SpentBudget
-from dprecipe.release.scores import state_score
+from dprecipe.release.scores import KeptFacts, state_score
 from dprecipe.release.untrusted import one_line
 
 RUNS: TypeAdapter[schema.EventRun] = TypeAdapter(schema.EventRun)
@@ -204,11 +204,11 @@ def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAc
     )
 
 
-def _kept(plan: Plan, run: RunFacts) -> schema.KeptFacts | None:
+def _kept(plan: Plan, run: RunFacts) -> KeptFacts | None:
     """Returns the facts of the kept iterate; of a recipe that keeps none there are none to state."""
     if run.kept is None or plan.training.keep is None:
         return None
-    return schema.KeptFacts(by=plan.training.keep.by, step=run.kept.step, looked_at=run.kept.looked_at)
+    return KeptFacts(by=plan.training.keep.by, step=run.kept.step, looked_at=run.kept.looked_at)
 
 
 def _describe_public_records(run: RunFacts) -> str:

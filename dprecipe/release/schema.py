@@ -30,7 +30,7 @@ from dprecipe.privacy.audit.results import Audit
 from dprecipe.privacy.charge_shapes import charge_type
 from dprecipe.release.charged_account import ChargedAccount
 from dprecipe.release.facts import Dtype
-from dprecipe.release.scores import AnyScore
+from dprecipe.release.scores import AnyScore, KeptFacts
 
 PackageName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 PackageVersion = Annotated[str, StringConstraints(pattern=r"^[0-9][A-Za-z0-9.+!_-]{0,63}$")]
@@ -225,14 +225,6 @@ class AssumptionFacts(Block):
     id: Word
     text: Sentence
     checked_by: Literal["code", "test", "declaration", "probe and declaration"]
-
-
-class KeptFacts(Block):
-    """The iterate that was released, where it is the best by a public score; all steps are charged."""
-
-    by: Word = Field(description="the score")
-    step: PositiveInt = Field(description="its steps")
-    looked_at: PositiveInt = Field(description="iterates that were scored")
 
 
 class EvaluationAccess(Access, SparseBlock):

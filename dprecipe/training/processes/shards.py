@@ -2,8 +2,8 @@
 
 Each process clips and adds up the gradients of its records. The sums are added up over processes so that each has the
 whole sum of its own shard alone. There it adds noise, from a stream of its own, and there it keeps the optimiser's
-state, the average, the filter and the weights that it moves; the moved weights are gathered. The weights themselves
-are whole in each process, and so is the sum of its own records.
+state, the average, the filter and the weights that it moves; the moved weights are gathered. The weights themselves are
+whole in each process, and so is the sum of its own records.
 
 Formal guarantee: shards partition the coordinates of the sum, in order, so every coordinate gets one draw, from one
 process; its scale is that of the whole sum's sensitivity; no two shards share a stream. No process draws without a

@@ -7,7 +7,7 @@ step what the weights are, and the sum is clipped and noised as any other.
 | kind | estimate after gradient t, from 0 | where the sum is taken |
 |---|---|---|
 | low-pass, decay a | m_t / c_t; m_t = a m_{t-1} + (1 - a) (g_t + g_{t-1}) / 2; c_t is that of gradients 1 | x_t |
-| Kalman, gain κ | m_t = (1 - κ_t) m_{t-1} + κ_t g_t, with κ_t = max(κ, 1 / (t + 1)) | x_t + (1/κ_t - 1) (x_t - x_{t-1}) |
+| Kalman, gain κ | m_t = (1 - κ_t) m_{t-1} + κ_t g_t; κ_t = max(κ, 1 / (t + 1)) | x_t + (1/κ_t - 1) (x_t - x_{t-1}) |
 
 The second is DiSK at the one γ, (1 - κ)/κ, for which its two gradients of a record are one. The earlier estimate is of
 x_{t-1}; the place ahead makes up for it, exactly where the loss is quadratic.
@@ -46,7 +46,7 @@ class GradientFilter(ABC):
     def estimate(self, gradient_S: Tensor) -> Tensor:
         """Returns (S,): the estimate after one more noisy gradient."""
 
-    def note(self, weights: Sequence[nn.Parameter]) -> None:
+    def note(self, weights: Sequence[nn.Parameter]) -> None:  # noqa: B027 -- not every filter looks at weights
         """Notes the weights before they move."""
 
     @property
@@ -54,7 +54,7 @@ class GradientFilter(ABC):
         """True if the next sum is taken elsewhere than at the weights."""
         return False
 
-    def lead(self, weights: Sequence[nn.Parameter]) -> None:  # noqa: B027 -- a filter that is never ahead has none
+    def lead(self, weights: Sequence[nn.Parameter]) -> None:  # noqa: B027 -- the same
         """Moves the weights to where the next sum is taken, if it is ahead."""
 
     def restore(self, count: int, vectors: Mapping[str, Tensor]) -> None:

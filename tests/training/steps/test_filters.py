@@ -120,7 +120,7 @@ def test_a_filter_goes_on_from_what_it_kept_and_refuses_what_another_did() -> No
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Callable[..., NoisySteps]]:
     """The program of the recipe over 40 synthetic records, with known secrets."""
-    ledgers = []
+    ledgers: list[LedgerWriter] = []
 
     def make(*overrides: str) -> NoisySteps:
         result: Plan = plan(read_text(RECIPE, "small.yaml", overrides))
