@@ -74,7 +74,7 @@ def main() -> None:
                 gate = Gate(take_first(plan.events, steps), plan.budget, ledger, Secrets())
                 module = runner.build(StepContext(plan, program.model, program.store, gate, Secrets()))
                 clock = Clock()
-                fit_steps(module, clock, program.device, steps)
+                fit_steps(module, clock, steps)
                 gate.close()
             shares.append(Timed.seconds / clock.seconds)
             print(f"{name:34} {steps:6} {1000 * clock.seconds / steps:10.2f} {shares[-1]:8.2%}", flush=True)

@@ -84,8 +84,8 @@ class Timed(Watch):
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
         super().on_train_batch_end(trainer, module)
-        if module.gate.stop_reason is None:
-            self.clock.tick(module.steps_done)
+        if module.steps.gate.stop_reason is None:
+            self.clock.tick(module.steps.steps_done)
 
 
 def built(plan: Plan, program: StepwiseProgram, folder: Path, steps: int) -> NoisySteps:
@@ -98,7 +98,7 @@ def built(plan: Plan, program: StepwiseProgram, folder: Path, steps: int) -> Noi
 def trained(plan: Plan, program: StepwiseProgram, folder: Path, steps: int) -> float:
     """Seconds a step under the trainer."""
     module, watch = built(plan, program, folder, steps), Timed(plan)
-    fit_steps(module, watch, program.device, steps)
+    fit_steps(module, watch, steps)
     return watch.clock.seconds
 
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dprecipe.api import build as build
     from dprecipe.api import load as load
     from dprecipe.api import load_language_model as load_language_model
     from dprecipe.api import load_model as load_model
@@ -31,7 +32,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     **dict.fromkeys(
-        ("load", "load_language_model", "load_model", "plan", "run", "settle", "tune", "verify"), "dprecipe.api"
+        ("build", "load", "load_language_model", "load_model", "plan", "run", "settle", "tune", "verify"),
+        "dprecipe.api",
     ),
     "Records": "dprecipe.data.records",
     **dict.fromkeys(

@@ -1,4 +1,4 @@
-"""The Python interface: load, plan, run, verify, load_model, load_language_model."""
+"""The Python interface: load, plan, run, build, tune, verify, settle, load_model, load_language_model."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dprecipe.release.verify import Verified
     from dprecipe.training.publish.held import Completed
     from dprecipe.training.run.runner import Run
+    from dprecipe.training.steps.built import Built
     from dprecipe.training.tuning.run import TunedRun
 
 
@@ -94,9 +95,49 @@ def run(
         from dprecipe.training.run.start import run as carry_out
 
     path = None if out is None else Path(out)
-    sets = {"train": train, "public": public, "test": test}
-    options = RunOptions(path, data_root, resume, accept_lost_steps, teachers, cluster, model, **sets)
+    options = RunOptions(path, data_root, resume, accept_lost_steps, teachers, cluster, model, train, public, test)
     return carry_out(request_run(plan, options))
+
+
+@ignoring_warnings()
+def build(
+    plan: Plan,
+    out: str | Path | None = None,
+    *,
+    model: nn.Module | None = None,
+    train: object | None = None,
+    public: object | None = None,
+    test: object | None = None,
+    data_root: str | Path | None = None,
+    resume: bool = False,
+    accept_lost_steps: bool = False,
+) -> Built:
+    """Makes a Lightning module, its data and its callbacks, for a trainer of your own; spends nothing yet.
+
+        built = dprecipe.build(dprecipe.plan(dprecipe.load("recipe.yaml")), "runs/mine")
+        trainer = lightning.Trainer(callbacks=[*built.callbacks, ...], logger=...)
+        trainer.fit(built.module, built.data)
+        run = built.release()
+
+    Arguments are those of `run`. See `dprecipe.training.steps.built.Built` for what is guaranteed.
+
+    Raises:
+        UsageFault: the mechanism takes no steps of noise, several processes were asked for, or the pace of
+            steps is secret.
+        RecipeError, PlanRefused, Fault: as `run`, before anything is spent.
+    """
+    from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
+
+    _check_plan(plan)
+    check_libraries("training", *TRAINING)
+    _check_module("model", model)
+    with importing_libraries():
+        from dprecipe.training.run.request import RunOptions
+        from dprecipe.training.steps.built import build_run
+
+    path = None if out is None else Path(out)
+    inputs = (model, train, public, test)
+    return build_run(plan, RunOptions(path, data_root, resume, accept_lost_steps, (), None, *inputs, "python"))
 
 
 @ignoring_warnings()

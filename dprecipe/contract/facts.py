@@ -6,11 +6,11 @@ models before anything in it is used. A block of one mechanism is in its own `ce
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, StringConstraints
 
-from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, SparseBlock
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Sentence = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
@@ -72,11 +72,14 @@ class PhaseFacts(Block):
     )
 
 
-class AggregationFacts(Block):
+class AggregationFacts(SparseBlock):
     """The way contributions become one vector."""
+
+    left_out: ClassVar[tuple[str, ...] | None] = ("filter",)
 
     of: Sentence
     divisor: PositiveFloat | None = Field(description="a public constant; null: nothing is divided")
+    filter: Sentence | None = Field(None, description="of noisy gradients, at no price; left out where there is none")
 
 
 class MechanismFacts(Block):

@@ -7,8 +7,7 @@
 - `certificate.py`: `PART`, everything that a certificate says about the mechanism (`CertificatePart`).
 - `starter.py`, `synonyms.toml`, `commands/`: optional.
 
-Importing this module and the mechanisms' `__init__` loads no model of the language: `dprecipe --help` lists what all
-mechanisms offer, and has to be fast.
+Importing this module and the mechanisms' `__init__` loads no model of the language: `dprecipe --help` has to be fast.
 """
 
 from __future__ import annotations
@@ -305,6 +304,8 @@ class Mechanism:
     """True if a record may add nothing to its sums: labels may be missing (`dprecipe.data.omitted`)."""
     can_be_tuned: bool = False
     """True if its account solves for the best of several runs (`Facts.select`); trials keep its events."""
+    covers_iterates: bool = False
+    """True if it releases every noisy gradient: filters, and any choice among iterates, are free."""
     runtime_options: frozenset[RuntimeOption] = frozenset()
     """The mechanism-specific keys of `runtime` that it reads."""
     hides_duration: Callable[[object], bool] = lambda block: False

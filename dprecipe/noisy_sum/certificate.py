@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dprecipe.contract.certificate import NOISE_SCALE
-from dprecipe.contract.facts import AggregationFacts
+from collections.abc import Sequence
+
+from dprecipe.contract.certificate import NOISE_SCALE, Section
+from dprecipe.contract.facts import AggregationFacts, NoisyFacts
 from dprecipe.contract.plan import Plan
 from dprecipe.data.names import quote_name
+from dprecipe.language.training import Kalman, LowPass
 
 GRADIENT_CHECKS = {
     "output": "finite outputs, one row for each record",
@@ -40,9 +43,32 @@ PARTICIPATION = {
 """The way a record, and the records of a unit, take part in a step, by sampling scheme."""
 
 
-def aggregation_facts(divisor: float, bound: str) -> AggregationFacts:
+def aggregation_facts(plan: Plan, divisor: float, bound: str) -> AggregationFacts:
     """Returns the facts of a sum of gradients; `bound` says what bounds each unit's gradient."""
-    return AggregationFacts(of=f"sum of a batch's gradients, {bound}; an empty batch is a zero sum", divisor=divisor)
+    return AggregationFacts(
+        of=f"sum of a batch's gradients, {bound}; an empty batch is a zero sum",
+        divisor=divisor,
+        filter=describe_filter(plan.training.filter),
+    )
+
+
+def describe_filter(spec: LowPass | Kalman | None) -> str | None:
+    """Describes the filter of noisy gradients; None where there is none."""
+    if spec is None:
+        return None
+    free = "it reads released noisy sums and iterates alone, and costs no privacy"
+    if isinstance(spec, LowPass):
+        return f"noisy gradients pass a low-pass filter of decay {spec.decay:g}: {free}"
+    return (
+        f"noisy gradients pass a Kalman filter of gain {spec.gain:g}, and sums are taken ahead of the weights, where "
+        f"the last step leads: {free}"
+    )
+
+
+def list_sections(facts: NoisyFacts) -> Sequence[Section]:
+    """Lists the report's section about the filter, if there is one."""
+    text = facts.aggregation.filter
+    return () if text is None else (Section("The filter of gradients", (), text=f"{text[:1].upper()}{text[1:]}."),)
 
 
 def describe_clipping(plan: Plan, copies: int) -> str:

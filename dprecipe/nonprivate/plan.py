@@ -145,6 +145,10 @@ def check_unused_keys(recipe: PublicRecipe) -> Iterator[Finding]:
         unused.append(("training.robustness", "it is for a student"))
     if training.semi_supervised is not None:
         unused.append(("training.semi_supervised", "it is for a student"))
+    if training.filter is not None:
+        unused.append(("training.filter", "gradients have no noise"))
+    if training.keep is not None:
+        unused.append(("training.keep", "mechanism none writes the last iterate"))
     if data.hides_size:
         yield Finding(
             "R309",

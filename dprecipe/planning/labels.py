@@ -87,9 +87,10 @@ def _own_loss(recipe: Recipe) -> str:
 
 
 def check_loss(training: Training, target: Target, own_loss: str = "") -> Iterator[Finding]:
-    """Checks that `training.loss` and `class_weights` fit the label. `own_loss`: why the mechanism takes none; empty if
-    it does."""
+    """Checks that `training.loss`, `class_weights` and `label_smoothing` fit the label. `own_loss`: why the mechanism
+    takes none; empty if it does."""
     yield from _check_weights(training, target, own_loss)
+    yield from _check_smoothing(training, target, own_loss)
     if training.loss is None:
         return
     if own_loss:
@@ -110,6 +111,16 @@ def check_loss(training: Training, target: Target, own_loss: str = "") -> Iterat
             "remove training.loss; or declare the label as a number, `range: [lowest, highest]`",
             "training.loss",
         )
+
+
+def _check_smoothing(training: Training, target: Target, own_loss: str) -> Iterator[Finding]:
+    if training.label_smoothing is None:
+        return
+    remedy, path = "remove training.label_smoothing", "training.label_smoothing"
+    if own_loss:
+        yield Finding("R306", own_loss, remedy, path)
+    elif not isinstance(target, ClassTarget):
+        yield Finding("R311", f"classes are smoothed, and the label is {target.describe()}", remedy, path)
 
 
 def _check_weights(training: Training, target: Target, own_loss: str) -> Iterator[Finding]:

@@ -88,9 +88,9 @@ def enforce_on_run(
 ) -> Plan:
     """Does the same for a run that is about to begin: also checks its key, the installed packages, and where its files
     lie below the data root. `root`: None if no more files are read. `from_python`: the parts of the recipe replaced
-    from Python, by the keys `model` and `data.train`, `data.test`, `data.public`. `began`: for a resumed run, the
-    policies that it kept to when it began. A resumed run has to keep to today's policies: earlier ones, recorded in its
-    folder, permit nothing and affect only the wording of a refusal.
+    from Python, by the keys `model`, `trainer`, `data.train`, `data.test`, `data.public`. `began`: for a resumed run,
+    the policies that it kept to when it began. A resumed run has to keep to today's policies: earlier ones, recorded
+    in its folder, permit nothing and affect only the wording of a refusal.
 
     Raises:
         RecipeError, PlanRefused: as `enforce_on_plan`.
@@ -144,6 +144,8 @@ def hold_certificate(verified: Verified, path: Path, public_key: Path | None = N
     facts = read_facts(loaded.recipe)
     if provenance.model == "python":
         facts = replace(facts, model="python")
+    if provenance.trainer == "python":
+        facts = replace(facts, trainer="python")
     if provenance.data == "python":  # which of the sources, the certificate does not say
         data = tuple(map(forget_name, facts.data))
         facts = replace(facts, sources=(*facts.sources, ("data", "python")), data=data)
@@ -195,11 +197,12 @@ def _replace_parts(facts: GovernedFacts, from_python: Sequence[str]) -> Governed
     from dprecipe.policy.facts import forget_name
 
     sources = [(path, kind) for path, kind in facts.sources if path.removesuffix(".source") not in from_python]
-    sources += [(f"{path}.source", "python") for path in from_python if path != "model"]
+    sources += [(f"{path}.source", "python") for path in from_python if path not in ("model", "trainer")]
     begins = tuple(f"{path}." for path in from_python)
     data = tuple(forget_name(name) if name.key.startswith(begins) else name for name in facts.data)
     model = "python" if "model" in from_python else facts.model
-    return replace(facts, model=model, sources=tuple(sources), data=data)
+    trainer = "python" if "trainer" in from_python else facts.trainer
+    return replace(facts, model=model, trainer=trainer, sources=tuple(sources), data=data)
 
 
 def _place(facts: GovernedFacts, root: Path | None, policies: Sequence[LoadedPolicy]) -> GovernedFacts:

@@ -148,6 +148,8 @@ class GovernedFacts:
     key: str | None = None
     statement: ReleaseStatement | None = None
     accepted: Sequence[str] = ()
+    trainer: str = "recipe"
+    """`python`: somebody's own trainer takes the steps."""
     versions: Mapping[str, str] = field(default_factory=lambda: {"dprecipe": __version__})
 
 

@@ -63,7 +63,7 @@ class PolicyRule(Block):
     signed: Literal[True] | None = Field(None, description="the certificate has to be signed")
     signed_by: tuple[Word, ...] | None = Field(None, description="… by one of these keys")
     mechanisms: tuple[Word, ...] | None = Field(None, description="`none`: also recipes without privacy")
-    models: tuple[Word, ...] | None = Field(None, description="kinds; `python`: also modules from Python")
+    models: tuple[Word, ...] | None = Field(None, description="kinds; `python`: also modules and trainers from Python")
     sources: tuple[Word, ...] | None = Field(None, description="kinds; `python`: also records from Python")
     versions: dict[Word, tuple[Word, ...]] | None = Field(
         None, description="allowed versions of packages, as globs: {dprecipe: ['0.1.*']}"

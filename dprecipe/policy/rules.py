@@ -195,9 +195,12 @@ def check_signature(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> I
 
 
 def check_kinds(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Iterator[Violation]:
-    """Checks the model and the sources."""
+    """Checks the model, what trains it, and the sources."""
     if rule.models is not None and facts.model not in rule.models:
         yield Violation("Q109", f"model {facts.model} is not allowed", f"use {_join(rule.models)}", "model", "models")
+    if rule.models is not None and facts.trainer == "python" and "python" not in rule.models:
+        message = "a trainer from Python is not allowed: its callbacks run beside private records"
+        yield Violation("Q109", message, "train by dprecipe run, or dprecipe.run", "model", "models")
     for path, kind in facts.sources:
         if rule.sources is not None and kind not in rule.sources:
             yield Violation("Q110", f"source {kind} is not allowed", f"use {_join(rule.sources)}", path, "sources")

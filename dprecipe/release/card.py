@@ -181,11 +181,27 @@ def describe_lost_steps(predicate: Predicate) -> str:
     return f"the model has {trained:,} of the {charged:,} {noun} charged; interruptions lost the others"
 
 
+def describe_kept(predicate: Predicate) -> str:
+    """Describes which iterate was released; empty where it is the last."""
+    kept = predicate.data_access.evaluation.kept
+    if kept is None:
+        return ""
+    seen = (
+        f"of {kept.looked_at:,} iterates that were scored along the run"
+        if kept.looked_at > 1
+        else "the only one scored"
+    )
+    return (
+        f"the model is that after step {kept.step:,}, the best by {kept.by.replace('_', ' ')} {seen}; all steps are "
+        "charged, and the choice, by public records, costs nothing"
+    )
+
+
 def _training_section(plan: Plan, predicate: Predicate) -> str:
     if has_no_model(predicate):
         return f"There is no model: `{plan.model.kind}` was not trained, or all of it was lost."
-    text, missing = _describe_training(plan, predicate), describe_lost_steps(predicate)
-    return f"{text}\n{missing[:1].upper()}{missing[1:]}." if missing else text
+    notes = (describe_lost_steps(predicate), describe_kept(predicate))
+    return "\n".join([_describe_training(plan, predicate), *(f"{n[:1].upper()}{n[1:]}." for n in notes if n)])
 
 
 def _describe_training(plan: Plan, predicate: Predicate) -> str:

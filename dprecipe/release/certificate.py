@@ -27,7 +27,7 @@ from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import origins, schema, stages, tensors, tuned, untrusted
 from dprecipe.release.claim import Numbers, compute_numbers, make_claim
 from dprecipe.release.facts import CheckResult, RunFacts, SpentBudget
-from dprecipe.release.scores import AnyScore, state_score
+from dprecipe.release.scores import KeptFacts, state_score
 from dprecipe.release.untrusted import one_line
 
 RUNS: TypeAdapter[schema.EventRun] = TypeAdapter(schema.EventRun)
@@ -36,6 +36,9 @@ NOT_PROVEN = (
     "program drew the noise, read these data, or ran unmodified; that the declared assumptions hold; or that "
     "nothing else was released from the same records. The checks are the only evidence of the first."
 )
+
+
+FLATTERED = "; the score chose this {} among several, and flatters it"
 
 
 def make_run_predicate(plan: Plan, ledger: Ledger, run: RunFacts) -> schema.Predicate:
@@ -122,7 +125,7 @@ def assemble_predicate(plan: Plan, spent: SpentBudget, run: RunFacts, numbers: N
             for a in (
                 *origins.qualify_assumptions(plan.assumptions, run.model),
                 *origins.list_assumptions(
-                    run.model, run.data, run.tensors, tensors.has_known_tensors(plan), run.initial
+                    run.model, run.data, run.tensors, tensors.has_known_tensors(plan), run.initial, run.trainer
                 ),
             )
         ),
@@ -167,7 +170,7 @@ def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAc
     test, public = plan.data.test, plan.publishes_scores
     if run.score is not None and not public:
         raise InternalFault("a score on private records was about to be released")
-    score: AnyScore | None = None
+    score, kept = None, _kept(plan, run)
     if run.score is not None:
         score = state_score(run.score, describe_data(plan.data).target)
     status: Status
@@ -175,7 +178,9 @@ def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAc
     if public:
         status, text = "public", _describe_public_records(run)
         if plan.tuning is not None and not has_no_model:
-            text += "; the score chose this model among several, and flatters it"
+            text += FLATTERED.format("model")
+        elif kept is not None:
+            text += FLATTERED.format("iterate")
     elif test is not None:
         status, text = "private_internal", tuned.describe_private_scores(plan)
         cut = describe_split(plan.data)
@@ -195,8 +200,15 @@ def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAc
         ),
         preprocessing=stages.describe_access(has_no_model) if plan.stages else origins.describe_preprocessing(run.data),
         tuning=tuned.describe_access(plan),
-        evaluation=schema.EvaluationAccess(status=status, text=text, released=score),
+        evaluation=schema.EvaluationAccess(status=status, text=text, released=score, kept=kept),
     )
+
+
+def _kept(plan: Plan, run: RunFacts) -> KeptFacts | None:
+    """Returns the facts of the kept iterate; of a recipe that keeps none there are none to state."""
+    if run.kept is None or plan.training.keep is None:
+        return None
+    return KeptFacts(by=plan.training.keep.by, step=run.kept.step, looked_at=run.kept.looked_at)
 
 
 def _describe_public_records(run: RunFacts) -> str:
@@ -241,6 +253,7 @@ def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
         plan=plan.digest,
         model=run.model,
         data=run.data,
+        trainer=run.trainer,
         initial_weights=None
         if run.initial is None
         else schema.InitialWeightsFacts(

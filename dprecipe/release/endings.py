@@ -64,6 +64,21 @@ def find_impossible_end(stated: Predicate, plan: Plan) -> list[str]:
     return problems
 
 
+def find_impossible_choice(stated: Predicate, plan: Plan) -> list[str]:
+    """Explains why no run of the plan can have kept the iterate that the certificate states, or none."""
+    kept, where = stated.data_access.evaluation.kept, "data_access.evaluation.kept"
+    if plan.training.keep is None or no_model.has_no_model(stated):
+        return [] if kept is None else [f"{where}: expected only where the recipe keeps the best iterate"]
+    if kept is None:
+        scored = stated.data_access.evaluation.released is not None
+        return [f"{where}: expected, since the released model has a score"] if scored else []
+    trained = stated.sampling.steps_trained or 0
+    problems = [f"{where}.step: more steps than the run has"] if kept.step > trained else []
+    if kept.looked_at > trained:
+        problems.append(f"{where}.looked_at: more iterates than the run has")
+    return problems
+
+
 def check_budget_stop(stated: Predicate, plan: Plan, charges: Iterable[Charge]) -> list[str]:
     """Explains why the budget can't have stopped this run."""
     trained, budget = stated.sampling.steps_trained, plan.budget

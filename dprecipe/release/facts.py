@@ -90,10 +90,20 @@ class PublicScore:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptIterate:
+    """The iterate that was released, where the recipe keeps the best one: the number of its steps, and of the iterates
+    whose public scores were compared."""
+
+    step: int
+    looked_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunFacts:
     """Facts recorded while the run took place. Nothing in them may depend on private records.
 
     `score`: set only where `data.test.access` is public.
+    `kept`: the iterate that is released, where the recipe keeps the best by that score.
     `published`: what the mechanism's own part of the certificate states; set only where the recipe publishes it, after
     its event was charged.
     `stages`: of each paid step of preprocessing, the digest of the constants that it released.
@@ -105,6 +115,7 @@ class RunFacts:
     `account`: what the data set's account said when the run was settled there; None where the recipe names none.
     `audit`: how the claim was attacked; None where the recipe asks for no audit.
     `data`: "python" where any set of records was passed from Python.
+    `trainer`: "python" where any attempt's steps were taken by a trainer from Python.
     """
 
     checks: tuple[CheckResult, ...]
@@ -116,9 +127,11 @@ class RunFacts:
     insecure_seed: int | None = None
     commitment: str | None = None
     score: PublicScore | None = None
+    kept: KeptIterate | None = None
     published: Published | None = None
     model: Origin = "recipe"
     data: Origin = "recipe"
+    trainer: Origin = "recipe"
     initial: InitialWeights | None = None
     tensors: tuple[ReleasedTensor, ...] = ()
     stages: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The assumptions about what came from Python: a module's tensors and initial weights, and records.
+"""The assumptions about what came from Python: a module's tensors and initial weights, records, and a trainer.
 
 No program can see whether a tensor holds private data, or whether records were prepared independently of each other.
 Both are assumptions that the person who passed them declares; the certificate, the card and the report state them.
@@ -15,7 +15,7 @@ from dprecipe.contract.plan import Assumption
 from dprecipe.models.public_record import InitialWeights
 from dprecipe.release.schema import Predicate
 
-MODULE, RECORDS, BEHAVIOUR = "python_module", "python_records", "python_behaviour"
+MODULE, RECORDS, BEHAVIOUR, TRAINER = "python_module", "python_records", "python_behaviour", "python_trainer"
 LIBRARY, LEARNED = "library_tensors", "initial_weights_origin"
 """The ids of the assumptions."""
 INDEPENDENT = (
@@ -23,6 +23,12 @@ INDEPENDENT = (
     "sizes, values that no synthetic record had), and keeps nothing of the records outside its parameters"
 )
 """Text of the assumption about somebody else's program that no probe can check."""
+OUTSIDE = (
+    "a trainer from Python took the steps, and its callbacks ran between them, in reach of records and gradients: what "
+    "they kept or published was made of covered values alone. They moved no weight: each noisy step began on the "
+    "weights that the one before had left, which was compared"
+)
+"""Text of the assumption about callbacks."""
 INDEPENDENCE = "independence"
 PROBED = Assumption(
     INDEPENDENCE,
@@ -58,10 +64,16 @@ def qualify_assumptions(planned: Sequence[Assumption], model: str) -> tuple[Assu
 
 
 def list_assumptions(
-    model: str, data: str, tensors: Sequence[Tensor], known: bool = True, initial: InitialWeights | None = None
+    model: str,
+    data: str,
+    tensors: Sequence[Tensor],
+    known: bool = True,
+    initial: InitialWeights | None = None,
+    trainer: str = "recipe",
 ) -> tuple[Assumption, ...]:
-    """Returns the assumptions of a run beyond those of its plan. `model` and `data` are "recipe" or "python". `known`:
-    the tensors of the recipe's model are known without building it. `initial`: the file that it started from."""
+    """Returns the assumptions of a run beyond those of its plan. `model`, `data` and `trainer` are "recipe" or
+    "python". `known`: the tensors of the recipe's model are known without building it. `initial`: the file that it
+    started from."""
     results = []
     if initial is not None and initial.learned is not None:
         results.append(
@@ -87,6 +99,8 @@ def list_assumptions(
                 "declaration",
             )
         )
+    if trainer == "python":
+        results.append(Assumption(TRAINER, OUTSIDE, "declaration"))
     return tuple(results)
 
 
@@ -102,7 +116,7 @@ def describe_preprocessing(data: str) -> Access:
 def list_declared(predicate: Predicate) -> list[str]:
     """Returns the assumptions of a certificate about what came from Python or from a library's model, one sentence
     each."""
-    return [a.text for a in predicate.assumptions if a.id in (MODULE, RECORDS, BEHAVIOUR, LIBRARY)]
+    return [a.text for a in predicate.assumptions if a.id in (MODULE, RECORDS, BEHAVIOUR, LIBRARY, TRAINER)]
 
 
 def find_contradictions(predicate: Predicate) -> list[str]:
@@ -111,6 +125,7 @@ def find_contradictions(predicate: Predicate) -> list[str]:
     for name, origin, assumption_id in (
         ("model", predicate.provenance.model, MODULE),
         ("data", predicate.provenance.data, RECORDS),
+        ("trainer", predicate.provenance.trainer, TRAINER),
     ):
         if (origin == "python") != (assumption_id in assumed):
             result.append(f"provenance.{name}: {origin}, but the assumptions say otherwise")

@@ -24,7 +24,7 @@ from dprecipe.privacy.events import Charge, Event, charge_from_json, count_by_ev
 from dprecipe.recipe.read import read_source
 from dprecipe.release import audit, certificate, charged_account, endings, no_model, origins, tensors, tuned
 from dprecipe.release.claim import Numbers
-from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, SpentBudget
+from dprecipe.release.facts import CheckResult, KeptIterate, PublicScore, ReleasedTensor, RunFacts, SpentBudget
 from dprecipe.release.schema import Predicate
 from dprecipe.release.scores import AnyScore, SeveralScore, score_block
 
@@ -171,7 +171,8 @@ def read_numbers(stated: Predicate) -> Numbers:
 
 def read_run(stated: Predicate) -> RunFacts:
     """Reads what the certificate records about its run."""
-    provenance, score = stated.provenance, stated.data_access.evaluation.released
+    provenance, evaluation = stated.provenance, stated.data_access.evaluation
+    score, kept = evaluation.released, evaluation.kept
     commitment, initial = provenance.data_commitment, provenance.initial_weights
     return RunFacts(
         checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in stated.checks),
@@ -183,9 +184,11 @@ def read_run(stated: Predicate) -> RunFacts:
         insecure_seed=stated.randomness.insecure_seed,
         commitment=None if commitment is None else commitment.value,
         score=None if score is None else _read_score(score),
+        kept=None if kept is None else KeptIterate(kept.step, kept.looked_at),
         published=mechanism_of(stated.mechanism.kind).certificate.read_published(stated.mechanism),
         model=provenance.model,
         data=provenance.data,
+        trainer=provenance.trainer,
         initial=None
         if initial is None
         else InitialWeights(initial.file, initial.digest, initial.head, initial.prior, initial.learned),
@@ -244,6 +247,7 @@ def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
             if not no_model.has_no_model(stated):
                 result += part.check_run(plan, stated.mechanism, budget)
             result += endings.find_impossible_end(stated, plan)
+            result += endings.find_impossible_choice(stated, plan)
         starts_elsewhere = isinstance(plan.model, Pretrained) and plan.model.starts_elsewhere
         if starts_elsewhere != (stated.provenance.initial_weights is not None):
             result.append("provenance.initial_weights: expected exactly for recipes that name initial weights")

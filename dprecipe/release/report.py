@@ -29,7 +29,7 @@ from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy.events import Charge, Event, charge_from_json
 from dprecipe.privacy.rounding import write_number
 from dprecipe.release import account_report, audit, figures, meaning, origins, scores, summary, tuned
-from dprecipe.release.card import describe_lost_steps
+from dprecipe.release.card import describe_kept, describe_lost_steps
 from dprecipe.release.no_model import has_no_model
 from dprecipe.release.schema import EventRun, Predicate
 from dprecipe.release.stages import render_stages
@@ -169,6 +169,8 @@ def _scores(plan: Plan, predicate: Predicate) -> list[str]:
         return []
     table = scores.render_scores(released, scores.name_loss(plan.data))
     text = f"Measured {predicate.data_access.evaluation.text}. There are {released.records:,} of them."
+    kept = describe_kept(predicate)
+    text += f" {kept[:1].upper()}{kept[1:]}." if kept else ""
     return [render_section("How good the model is", f"{table}<p>{escape_html(text)}</p>")]
 
 

@@ -6,7 +6,7 @@ anything in it is used. `certificate_schema` exports them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, GetCoreSchemaHandler, StringConstraints
 from pydantic_core import CoreSchema
@@ -30,7 +30,7 @@ from dprecipe.privacy.audit.results import Audit
 from dprecipe.privacy.charge_shapes import charge_type
 from dprecipe.release.charged_account import ChargedAccount
 from dprecipe.release.facts import Dtype
-from dprecipe.release.scores import AnyScore
+from dprecipe.release.scores import AnyScore, KeptFacts
 
 PackageName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 PackageVersion = Annotated[str, StringConstraints(pattern=r"^[0-9][A-Za-z0-9.+!_-]{0,63}$")]
@@ -92,6 +92,9 @@ class Provenance(Block):
     plan: Digest
     model: Literal["recipe", "python"] = Field(description="`python`: the module was passed from Python")
     data: Literal["recipe", "python"] = Field(description="`python`: any set of records was passed from Python")
+    trainer: Literal["recipe", "python"] = Field(
+        description="`python`: somebody's own trainer took the steps, with callbacks between them"
+    )
     initial_weights: InitialWeightsFacts | None = Field(None, description="null: drawn from the recipe's seed")
     versions: Annotated[dict[PackageName, PackageVersion], Field(max_length=100)]
     policies: Annotated[tuple[PolicyFacts, ...], Field(max_length=100)] = Field(
@@ -182,7 +185,7 @@ class SamplingFacts(Block):
     steps_planned: PositiveInt
     steps_charged: NonNegativeInt
     steps_trained: NonNegativeInt | None = Field(
-        description="of the steps (queries) charged, those in the released model; null: a last-iterate release"
+        description="of the steps (queries) charged, those that no interruption lost; null: a last-iterate release"
     )
 
 
@@ -224,10 +227,13 @@ class AssumptionFacts(Block):
     checked_by: Literal["code", "test", "declaration", "probe and declaration"]
 
 
-class EvaluationAccess(Access):
+class EvaluationAccess(Access, SparseBlock):
     """Evaluation, and the score that was released."""
 
+    left_out: ClassVar[tuple[str, ...] | None] = ("kept",)
+
     released: AnyScore | None
+    kept: KeptFacts | None = Field(None, description="left out where the last iterate was released")
 
 
 class DataAccess(Block):

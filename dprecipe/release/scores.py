@@ -98,6 +98,14 @@ class TextScore(ReleasedScore):
     records: PositiveInt
 
 
+class KeptFacts(Block):
+    """The iterate that was released, where it is the best by a public score; all steps are charged."""
+
+    by: Word = Field(description="the score")
+    step: PositiveInt = Field(description="its steps")
+    looked_at: PositiveInt = Field(description="iterates that were scored")
+
+
 AnyScore = ClassifierScore | NumericScore | SeveralScore | TextScore
 
 

@@ -28,7 +28,7 @@ AROUND = (
     *(f"training/program/{name}" for name in ("gather", "program")),
     *(f"training/run/{name}" for name in ("account_run", "attempt", "folder", "nonprivate", "runner", "spend_once")),
     *(f"training/run/{name}" for name in ("stages", "start")),
-    "training/steps/stepwise",
+    *(f"training/steps/{name}" for name in ("built", "module", "outside", "stepwise", "together", "trainer_settings")),
 )
 """Modules whose work is done before a step, after it, or without one."""
 INTERNAL = "a fault of ours, which no recipe can bring about"

@@ -38,6 +38,7 @@ EXECUTED = (
     "docs/tutorials/guide.md",
     "docs/tutorials/own-data.md",
     "docs/how-to/using.md",
+    "docs/how-to/lightning.md",
     "docs/explanation/dpsgd.md",
     "docs/reference/models.md",
     "docs/how-to/imbalance.md",

@@ -120,6 +120,10 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p183-no-scale": ("tuning.over.0.scale=log", "tuning.over.0.scale=linear"),
     "p183-reversed": ("tuning.over.0.range=[0.1, 4]",),
     "p183-scale-of-values": ("tuning.over.0.scale=null",),
+    "p184-keep-error": ("training.keep.by=accuracy", "training.keep.by=loss"),
+    "p184-keep-no-test": ("data.test={source: digits, split: test, access: public}", "training.keep=null"),
+    "p184-keep-private": ("data.test.access=public", "training.keep=null"),
+    "p184-keep-tuned": ("training.keep=null", "tuning=null"),
     "p184-metric": tuple(
         f"tuning.score.metric={metric}"
         for metric in ("accuracy", "balanced_accuracy", "auc", "average_precision", "loss")
@@ -363,6 +367,8 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r306-pate-auto": ("training.epochs=10",),
     "r306-robustness": ("training.robustness=0.0",),
     "r306-semi-supervised": ("training.semi_supervised=null",),
+    "r306-pate-keep": ("training.keep=null",),
+    "r306-pnsgd-filter": ("training.filter=null",),
     "r306-pnsgd-loss": ("training.loss=null",),
     "r310-pate-number": ("data.train.label={range: null, values: [home, died]}",),
     "r310-pate-omitted": ("data.train.label.missing=null",),
@@ -600,6 +606,7 @@ def test_every_golden_finding_has_a_remedy_that_was_followed() -> None:
         "noisy_sum/solve",
         "mechanisms/pnsgd/account",
         "mechanisms/pnsgd/rules",
+        "planning/iterates",
         "planning/learning",
         "planning/paid",
         "planning/paths",

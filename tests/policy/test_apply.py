@@ -164,7 +164,7 @@ def test_a_run_is_held_with_its_key_its_versions_and_what_python_passes(
         POLICY.replace("{}", f"{{office: {office}}}").replace("max_epsilon: 3.0", rule), encoding="utf-8"
     )
     assert len(enforce_on_run(plan, recipe.parent).policies) == 1
-    for given, code in ((["model"], "Q109"), (["data.train"], "Q110"), (["data.test"], "Q110")):
+    for given, code in ((["model"], "Q109"), (["trainer"], "Q109"), (["data.train"], "Q110"), (["data.test"], "Q110")):
         with pytest.raises(PlanRefused, match=code):
             enforce_on_run(plan, recipe.parent, given)
     (tmp_path / POLICY_FILE).write_text(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dprecipe.contract.certificate import CertificatePart, unit_of
+from dprecipe.contract.certificate import CertificatePart, Section, unit_of
 from dprecipe.contract.facts import NoiseFacts, NoisyFacts, PhaseFacts, PrivacyUnit, Probability, Word
 from dprecipe.contract.plan import Plan
 from dprecipe.language.base import Block, PositiveFloat, PositiveInt
@@ -99,7 +99,7 @@ class DpsgdCertificate(CertificatePart[DpsgdFacts, None, None]):
                 count=_count(clip, last.noise_multiplier),
                 augmentations=planned.augmentations,
             ),
-            aggregation=noisy_sum.aggregation_facts(planned.expected_batch, BOUNDS[clip.mode]),
+            aggregation=noisy_sum.aggregation_facts(plan, planned.expected_batch, BOUNDS[clip.mode]),
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
@@ -112,7 +112,11 @@ class DpsgdCertificate(CertificatePart[DpsgdFacts, None, None]):
         return event.steps
 
     def describe_noise(self, facts: DpsgdFacts) -> str:
-        return f"{facts.noise.family} noise of multiplier {facts.multipliers}"
+        filtered = "" if facts.aggregation.filter is None else ", filtered"
+        return f"{facts.noise.family} noise of multiplier {facts.multipliers}{filtered}"
+
+    def list_sections(self, facts: DpsgdFacts) -> Sequence[Section]:
+        return noisy_sum.list_sections(facts)
 
 
 def _phases(plan: DpsgdPlan) -> tuple[PhaseFacts, ...] | None:

@@ -13,7 +13,7 @@ from dprecipe.data.facts import describe_data, feature_norm
 from dprecipe.data.targets import ClassTarget, NumberTarget
 from dprecipe.faults import Finding, Severity
 from dprecipe.language.base import Schedule
-from dprecipe.language.training import HuberLoss, Sgd
+from dprecipe.language.training import HuberLoss, OneCycle, Sgd, StepSchedule
 from dprecipe.mechanisms.dpsgd.phases import DpsgdRun
 from dprecipe.mechanisms.dpsgd.schema import FlatClip
 from dprecipe.models.schema import Linear, LogisticRegression
@@ -125,6 +125,8 @@ def check_rate(run: DpsgdRun) -> Iterator[Finding]:
         or training.average is not None
         or norm is None
     ):
+        return
+    if isinstance(optimizer.lr, StepSchedule | OneCycle):
         return
     rate = optimizer.lr.to if isinstance(optimizer.lr, Schedule) else optimizer.lr
     stable = 2 * (1 + optimizer.momentum) / (1 + (2 * optimizer.momentum if optimizer.nesterov else 0))

@@ -14,6 +14,7 @@ MECHANISM = Mechanism(
     can_split=True,
     can_omit_records=True,
     can_be_tuned=True,
+    covers_iterates=True,
     canaries=("record",),
     audit_depths=("program", "steps"),
     runtime_options=frozenset({"physical_batch", "processes", "loggers"}),

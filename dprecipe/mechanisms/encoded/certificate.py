@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dprecipe.contract.certificate import CertificatePart, unit_of
+from dprecipe.contract.certificate import CertificatePart, Section, unit_of
 from dprecipe.contract.facts import Digest, NoiseFacts, NoisyFacts, PhaseFacts, PrivacyUnit, Sentence
 from dprecipe.contract.plan import Plan
 from dprecipe.language.base import Block, PositiveFloat, PositiveInt
@@ -75,7 +75,7 @@ class EncodedCertificate(CertificatePart[EncodedFacts, None, None]):
             ),
             phases=_phases(planned),
             encoding=_encoding(planned),
-            aggregation=noisy_sum.aggregation_facts(planned.divisor, bound),
+            aggregation=noisy_sum.aggregation_facts(plan, planned.divisor, bound),
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
@@ -97,7 +97,11 @@ class EncodedCertificate(CertificatePart[EncodedFacts, None, None]):
         return event.steps
 
     def describe_noise(self, facts: EncodedFacts) -> str:
-        return f"{facts.noise.family} noise of multiplier {facts.multipliers}"
+        filtered = "" if facts.aggregation.filter is None else ", filtered"
+        return f"{facts.noise.family} noise of multiplier {facts.multipliers}{filtered}"
+
+    def list_sections(self, facts: EncodedFacts) -> Sequence[Section]:
+        return noisy_sum.list_sections(facts)
 
 
 def _phases(plan: EncodedPlan) -> tuple[PhaseFacts, ...] | None:

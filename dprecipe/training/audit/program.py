@@ -2,7 +2,7 @@
 
 The ledger and the plan: every draw of noise is on record before, none is drawn twice, and the events cost ε.
 
-Replay of the optimiser: its momentum, averages and adapted constants follow from noisy sums, and nothing else. Two
+Replay of the optimiser: its momentum, averages, filters and adapted constants follow from noisy sums alone. Two
 programs see different records, in batches of different sizes, and are given the same noisy sums: a gate hands the
 second what the first released. Their states must then be equal, bit for bit.
 """
@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast, final
@@ -71,13 +72,15 @@ class Bench:
     """A compiled program on synthetic records, and where its attempts are kept."""
 
     plan: Plan
-    """Plan as it is audited: speed settings are its own."""
+    """Plan as it is audited: speed settings are its own, and no filter stands between noisy sums and the optimiser."""
     build: Build
     program: StepwiseProgram
     form: Form
     folder: Path
     beat: Callable[[], None]
     """Called between pieces of work."""
+    filtered: Plan | None = None
+    """The same plan with its filter, where it has one."""
 
     def records(self, seed: int = 0, least: int = PART + 3) -> CraftedRecords:
         """Returns synthetic records of the declared form."""
@@ -125,8 +128,10 @@ def open_bench(
     model = copy.deepcopy(given.model)
     program = prepare(audited, tests, lambda: Sets(Synthetic(audited)), model, given.train)
     form = form_of(audited, program.facts, program.model, given.train)
+    plain = replace(audited, training=audited.training.model_copy(update={"filter": None}))
+    filtered = None if audited.training.filter is None else audited
     with tempfile.TemporaryDirectory() as folder, in_run_precision():
-        yield Bench(audited, build, program, form, Path(folder), beat)
+        yield Bench(plain, build, program, form, Path(folder), beat, filtered)
 
 
 def examine_program(bench: Bench, physical_batch: int) -> Iterator[AuditFinding]:
@@ -149,7 +154,7 @@ def examine_program(bench: Bench, physical_batch: int) -> Iterator[AuditFinding]
     yield _examine_given(bench, start, event)
     yield _examine_blind(bench, start, event)
     stores = [bench.store(bench.records(seed)) for seed in (0, 1)]
-    yield from examine_replay(bench.open, stores, event, start)
+    yield from examine_replay(partial(bench.open, plan=bench.filtered), stores, event, start)
 
 
 def _examine_given(bench: Bench, start: int, event: Event) -> AuditFinding:

@@ -164,7 +164,7 @@ class Rig:
         self.gate = WatchedGate(self._real)
         self.module = self._build(build, store)
         self.given: list[Tensor] = []
-        self.module.configure_optimizers().register_step_pre_hook(self._note_gradient)
+        self.module.optimizer.register_step_pre_hook(self._note_gradient)
         self.releases = charge.count * charge.event.steps
         """Number of noisy updates that the gate allows."""
         self.number = 0
@@ -176,7 +176,6 @@ class Rig:
     def _build(self, build: Build, store: Store) -> NoisySteps:
         secrets = cast(Secrets, self.secrets)
         module = build(StepContext(self.plan, self.model, store, cast(Gate, self.gate), secrets))
-        module.to(store.device)
         module.model.train()
         return module
 

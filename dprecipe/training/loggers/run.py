@@ -66,13 +66,15 @@ class RunLoggers:
         """True if covered points have scores."""
         return self._plan.publishes_scores and not self._test_from_python
 
-    def log_covered(
+    def make_point(
         self, step: int, epsilon: float, learning_rate: float, decided: Mapping[str, float], score: Score | None
-    ) -> None:
-        """Logs what is covered of a step; arguments as of `make_covered_point`."""
-        if self._sinks:
-            plan, from_python = self._plan, self._test_from_python
-            self._send_covered(make_covered_point(plan, step, epsilon, learning_rate, decided, score, from_python))
+    ) -> CoveredPoint | None:
+        """Returns what is covered of a step: see `make_covered_point`."""
+        return make_covered_point(self._plan, step, epsilon, learning_rate, decided, score, self._test_from_python)
+
+    def log_covered(self, point: CoveredPoint | None) -> None:
+        """Logs what is covered of a step."""
+        self._send_covered(point)
 
     def log_private(self, step: int, epsilon: float, learning_rate: float | None, figures: Mapping[str, float]) -> None:
         """Logs all that was measured at a step, in the owner's files."""

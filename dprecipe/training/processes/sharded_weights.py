@@ -218,7 +218,9 @@ class ShardedWeights(Shard):
                 elif not frozen.requires_grad:
                     frozen.copy_(state[name])
 
-    def collect(self, optimizer: dict[str, Any], fresh: dict[str, Any], average_S: Tensor | None) -> dict[str, Any]:
+    def collect(
+        self, optimizer: dict[str, Any], fresh: dict[str, Any], vectors: Mapping[str, Tensor]
+    ) -> dict[str, Any]:
         """Returns everything whole, on the CPU, in the leader; nothing in the others."""
         trained = collect(self._processes, self.weights, self._size)
         names = [name for name, value in optimizer["state"].get(0, {}).items() if isinstance(value, Tensor)]
@@ -226,7 +228,7 @@ class ShardedWeights(Shard):
             name: value if (value := optimizer["state"][0][name]).dim() == 0 else self._collected(value)
             for name in names
         }
-        average = None if average_S is None else self._collected(average_S)
+        wholes = {name: self._collected(own_S) for name, own_S in vectors.items()}
         moved = {} if trained is None else dict(zip(map(id, self._trained), self._parts(trained), strict=True))
         named, weights = dict(self._model.named_parameters(remove_duplicate=False)), dict[str, Tensor]()
         for name, value in self._model.state_dict().items():
@@ -242,7 +244,7 @@ class ShardedWeights(Shard):
             }
             for number in range(len(self._trained))
         }
-        return {"model": weights, "optimizer": {**fresh, "state": state if by_name else {}}, "average": average}
+        return {"model": weights, "optimizer": {**fresh, "state": state if by_name else {}}, "vectors": wholes}
 
     def _collected(self, own_S: Tensor) -> Tensor:
         """Returns (P,) in the leader, nothing in the others."""

@@ -2,8 +2,8 @@
 
 Each process clips and adds up the gradients of its records. The sums are added up over processes so that each has the
 whole sum of its own shard alone. There it adds noise, from a stream of its own, and there it keeps the optimiser's
-state, the average and the weights that it moves; the moved weights are gathered. The weights themselves are whole in
-each process, and so is the sum of its own records.
+state, the average, the filter and the weights that it moves; the moved weights are gathered. The weights themselves are
+whole in each process, and so is the sum of its own records.
 
 Formal guarantee: shards partition the coordinates of the sum, in order, so every coordinate gets one draw, from one
 process; its scale is that of the whole sum's sensitivity; no two shards share a stream. No process draws without a
@@ -91,12 +91,14 @@ class Shard:
         """Returns what all shards have, in the shapes of the parameters."""
         return cut_like(self._processes.gathered(own_S.detach(), self._size), self._trained)
 
-    def collect(self, optimizer: dict[str, Any], fresh: dict[str, Any], average_S: Tensor | None) -> dict[str, Any]:
-        """Returns the optimiser's state and the average whole, in every process; `fresh`: see `gather_state`. Where
-        weights are in shards, the weights, too, and all of it in the leader alone."""
+    def collect(
+        self, optimizer: dict[str, Any], fresh: dict[str, Any], vectors: Mapping[str, Tensor]
+    ) -> dict[str, Any]:
+        """Returns the optimiser's state and `vectors`, (S,) by name, whole, in every process; `fresh`: see
+        `gather_state`. Where weights are in shards, the weights, too, and all of it in the leader alone."""
         return {
             "optimizer": self.gather_state(optimizer, fresh),
-            "average": None if average_S is None else self._processes.gathered(average_S, self._size),
+            "vectors": {name: self._processes.gathered(own_S, self._size) for name, own_S in vectors.items()},
         }
 
     def gather_state(self, own: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
@@ -131,9 +133,9 @@ class Shard:
         }
         return {**own, "state": {0: cut}}
 
-    def cut_average(self, whole_P: Tensor | None) -> Tensor | None:
-        """Returns (S,): this shard of an average."""
-        return None if whole_P is None else whole_P[self.place].clone()
+    def cut_vector(self, whole_P: Tensor) -> Tensor:
+        """Returns (S,): this shard of a vector."""
+        return whole_P[self.place].clone()
 
     @property
     def _numbers(self) -> range:

@@ -43,8 +43,8 @@ def choose_loss(target: Target, training: Training, *, omits: bool = False) -> L
         return LabelledLoss(choose_loss(target, training))
     match target:
         case ClassTarget():
-            weights = weigh_classes(target, training.class_weights)
-            return cross_entropy if weights is None else WeightedCrossEntropy(weights)
+            weights, smoothing = weigh_classes(target, training.class_weights), training.label_smoothing or 0.0
+            return WeightedCrossEntropy(weights, smoothing) if weights or smoothing else cross_entropy
         case NumberTarget():
             return HuberError(training.loss.delta) if isinstance(training.loss, HuberLoss) else SquaredError()
         case CountTarget(max=largest):
@@ -87,7 +87,8 @@ class LabelledLoss:
 @final
 @dataclass(frozen=True, slots=True)
 class WeightedCrossEntropy:
-    """Cross entropy times the declared weight of the record's class, (N,) for one loss a record.
+    """Cross entropy times the declared weight of the record's class, (N,) for one loss a record. With `smoothing` s, a
+    label is 1 - s on its class, and s spread over all classes alike.
 
     Formal guarantee: weights change no sensitivity. Let g(x) be the gradient of a record's loss and w its weight, a
     function of the record and of constants alone. What a mechanism adds for the record is clip(w g(x)), and clipping
@@ -100,11 +101,13 @@ class WeightedCrossEntropy:
     no further by a larger weight.
     """
 
-    weights: tuple[float, ...]
+    weights: tuple[float, ...] | None
+    smoothing: float = 0.0
 
     def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """(N, C), (N,) -> (N,)."""
-        return cross_entropy(outputs, labels) * outputs.new_tensor(self.weights)[labels]
+        losses = functional.cross_entropy(outputs, labels, reduction="none", label_smoothing=self.smoothing)
+        return losses if self.weights is None else losses * outputs.new_tensor(self.weights)[labels]
 
 
 @final

@@ -214,6 +214,7 @@ def _hold_again(plan: Plan, folder: RunFolder, facts: RunFacts) -> Plan:
     """
     from_python = ["model"] if facts.model == "python" else []
     from_python += ["data.train", "data.test", "data.public"] if facts.data == "python" else []
+    from_python += ["trainer"] if facts.trainer == "python" else []
     return enforce_on_run(plan, None, from_python, folder.policies)
 
 

@@ -39,7 +39,7 @@ from dprecipe.privacy.rounding import round_up
 from dprecipe.progress import report_progress
 from dprecipe.release import folder as release_folder
 from dprecipe.release.environment import record_environment
-from dprecipe.release.facts import PublicScore, RunFacts
+from dprecipe.release.facts import KeptIterate, PublicScore, RunFacts
 from dprecipe.release.scores import score_block
 from dprecipe.release.stages import digest_constants
 from dprecipe.release.tensors import releases_adapters
@@ -51,7 +51,7 @@ from dprecipe.training.processes.sharded_weights import gathers_weights
 from dprecipe.training.program.evaluate import HeldOut, Score
 from dprecipe.training.program.program import StepwiseProgram, Synthetic
 from dprecipe.training.publish import held
-from dprecipe.training.publish.provenance import RunProvenance
+from dprecipe.training.publish.provenance import RunProvenance, find_trainer
 from dprecipe.training.publish.released import tensors_of
 from dprecipe.training.run.folder import TRAINING, WHEN, RunFolder
 
@@ -73,6 +73,8 @@ class Finished:
     """The configuration that a model of transformers is built from."""
     steps_lost: int = 0
     """Steps that were charged and are not in the weights."""
+    kept: KeptIterate | None = None
+    """The iterate that `weights` are of, where the recipe keeps the best one."""
     guesses: Guesses | None = None
     """The run's guesses about its canaries, and how many were right, where it has any."""
     write: Callable[[Path], None] = lambda path: None
@@ -142,7 +144,9 @@ def publish_nothing(
     report_progress("nothing was learned; computing the certificate of what was spent, and verifying it")
     with lock_ledger(folder.ledger) as ledger:
         facts = replace(
-            provenance.facts((), commitment, *state_times(plan, started)), insecure_seed=ledger.insecure_seed
+            provenance.facts((), commitment, *state_times(plan, started)),
+            insecure_seed=ledger.insecure_seed,
+            trainer=find_trainer(ledger),
         )
         return release_run(plan, folder, ledger, facts, [], lambda path: None)
 
@@ -212,7 +216,9 @@ def run_facts(
         provenance.facts(tensors, commitment, *state_times(plan, started)),
         steps_lost=finished.steps_lost,
         insecure_seed=ledger.insecure_seed,
+        trainer=find_trainer(ledger),
         score=select_public(finished.score, plan.data) if _is_public(plan, finished) else None,
+        kept=finished.kept,
         published=finished.published,
         stages=tuple(map(digest_constants, constants)),
     )

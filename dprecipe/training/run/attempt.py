@@ -221,6 +221,7 @@ def open_attempt(
     named: dict[str, Any] = {}
     text: dict[str, Any] = {"insecure_seed": None if insecure is None else insecure.seed, **identity}
     text |= {"trial": True} if start.trial else {}
+    text |= {"trainer": "python"} if start.trainer == "python" else {}
     ledger = folder.open_ledger(plan, text, check_all)
     reserved: RunInAccount | None = None
     try:

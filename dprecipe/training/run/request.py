@@ -14,6 +14,7 @@ from dprecipe.contract.table import mechanism_of
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import UsageFault
 from dprecipe.policy.apply import enforce_on_run
+from dprecipe.release.facts import Origin
 from dprecipe.release.folder import load_signing_key
 from dprecipe.training.loggers.run import check_loggers
 from dprecipe.training.processes.cluster import check_address
@@ -45,12 +46,15 @@ class RunOptions:
     train: object | None = None
     public: object | None = None
     test: object | None = None
+    trainer: Origin = "recipe"
+    """`python`: a trainer of the user's own takes the steps."""
 
     @property
     def replaced(self) -> tuple[str, ...]:
-        """Keys of the recipe that are replaced by something from Python."""
+        """Keys of the recipe that are replaced by something from Python; `trainer` is the program's own."""
         given = {"model": self.model, "data.train": self.train, "data.public": self.public, "data.test": self.test}
-        return tuple(key for key, value in given.items() if value is not None)
+        replaced = [key for key, value in given.items() if value is not None]
+        return (*replaced, *(["trainer"] if self.trainer == "python" else []))
 
 
 @dataclass(frozen=True, slots=True)

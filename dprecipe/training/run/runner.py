@@ -18,6 +18,7 @@ from dprecipe.data.facts import Role
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
 from dprecipe.faults import InternalFault, UsageFault
+from dprecipe.release.facts import Origin
 from dprecipe.release.scores import list_leading, make_tile, select_numbers
 from dprecipe.training.processes.cluster import Cluster
 from dprecipe.training.program.gather import Gathered, gather_records
@@ -117,6 +118,8 @@ class Start:
     """For a trial: the constants that the paid steps of preprocessing released, once, before all runs."""
     data: bytes | None = None
     """Digest by which an account knows the data (`account_run.digest_data`); None if the plan names no account."""
+    trainer: Origin = "recipe"
+    """`python`: a trainer of the user's own takes the steps, with callbacks of theirs between them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,17 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
 
-from dprecipe.training.checks.memory_meter import SMALLER_PARTS, explain_out_of_memory
 from dprecipe.training.engine.full_precision import in_run_precision
 from dprecipe.training.program.trainer_library import lightning
-from dprecipe.training.steps.step_failures import StepFailed
+from dprecipe.training.steps.module import NoisyModule, count_steps
+from dprecipe.training.steps.noisy_steps import NoisySteps
 from dprecipe.training.steps.watch import Stopping
 
 
-def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, steps: int) -> None:
-    """Runs the program under a trainer with fixed arguments: a caller can't pass one that breaks privacy."""
+def fit_steps(steps: NoisySteps, watch: lightning.Callback, count: int) -> None:
+    """Takes steps under a trainer of our own, with fixed arguments: at most `count`."""
+    device = steps.device
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"lightning\..*")
@@ -31,33 +31,30 @@ def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, step
             max_epochs=1,
             precision="32-true",
             logger=False,
-            callbacks=[watch, Stopping(module.request_stop)],
+            callbacks=[watch, Stopping(steps.request_stop)],
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
             use_distributed_sampler=False,
         )
-        # The trainer only counts steps, one more than planned: the gate's refusal ends the run.
-        counter: DataLoader[int] = DataLoader(range(steps + 1), batch_size=None)  # type: ignore[arg-type]
         try:
-            with explain_out_of_memory("in a step", SMALLER_PARTS, StepFailed), in_run_precision():
-                trainer.fit(module, counter)
+            with in_run_precision():
+                trainer.fit(NoisyModule(steps), count_steps(count))
         except SystemExit:  # the trainer's reaction to a second Ctrl-C
             raise KeyboardInterrupt from None
         finally:
-            move_back(module, device)
+            move_back(steps)
 
 
-def move_back(module: Any, device: torch.device) -> None:
-    """Moves the module and the state of its optimisers to the device: the trainer moves them to the CPU when it ends.
+def move_back(steps: NoisySteps) -> None:
+    """Moves the state of the optimiser to the device: a trainer moves it to the CPU when it ends.
 
     Step counters stay on the CPU, where optimisers read them.
     """
-    module.to(device)
-    for state in module.configure_optimizers().state.values():
+    for state in steps.optimizer.state.values():
         for name, value in state.items():
             if isinstance(value, torch.Tensor) and name != "step":
-                state[name] = value.to(device)
+                state[name] = value.to(steps.device)
 
 
 class Stopwatch(lightning.Callback):
@@ -68,11 +65,12 @@ class Stopwatch(lightning.Callback):
         self._least_steps, self._least_seconds = least_steps, least_seconds
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
-        if module.device.type == "cuda":
-            torch.cuda.synchronize(module.device)  # otherwise this is only when the step was queued
+        steps = module.steps
+        if steps.device.type == "cuda":
+            torch.cuda.synchronize(steps.device)  # otherwise this is only when the step was queued
         self._ends.append(time.monotonic())
         if len(self._ends) >= self._least_steps and self._ends[-1] - self._ends[0] >= self._least_seconds:
-            module.request_stop()
+            steps.request_stop()
 
     @property
     def seconds_per_step(self) -> float:

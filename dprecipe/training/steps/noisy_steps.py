@@ -6,9 +6,8 @@ optimiser moved. A transaction that is cut short is never continued; what it was
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, final
 
@@ -24,9 +23,9 @@ from dprecipe.noisy_sum.batches import UnitNumbers, draw_batch
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.processes.sharded_weights import ShardedWeights
 from dprecipe.training.processes.shards import Shard
-from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.run.gate import Ticket
 from dprecipe.training.steps.contract import BatchSums, NoisyStep, StepContext
+from dprecipe.training.steps.filters import filter_of
 from dprecipe.training.steps.optimise import (
     Average,
     FlatGradient,
@@ -37,13 +36,13 @@ from dprecipe.training.steps.optimise import (
 )
 from dprecipe.training.steps.step_failures import TensorSnapshot, watch_module
 
-CALL_SECONDS = 0.2
-"""Longest time between two calls of the trainer, which shows progress. Ctrl-C is heard in every step."""
+AVERAGE = "average"
+"""The name of the average among the vectors of a state."""
 
 
 @final
-class NoisySteps(lightning.LightningModule):
-    """Training on noisy sums alone. Lightning's trainer only counts the steps.
+class NoisySteps:
+    """Training on noisy sums alone. A trainer only counts the steps: see `NoisyModule`.
 
     | component | what it does |
     |---|---|
@@ -52,9 +51,10 @@ class NoisySteps(lightning.LightningModule):
     | `context.store` | the records of the units of a batch, on the device |
     | `context.processes` | the processes that take each step together |
     | `canaries` | synthetic units of an audited run |
+    | `filter` | an estimate of the gradient, made of noisy ones |
     | the optimiser and `average` | move the weights, or this process's shard of them |
 
-    The loop, without shards and canaries::
+    The loop, without shards, canaries and filter::
 
         while ticket := gate.admit():                                 # else the plan or the budget is at its end
             for units in draw_batch(ticket.event, store.units, secrets):
@@ -64,25 +64,20 @@ class NoisySteps(lightning.LightningModule):
                 optimizer.step()
     """
 
-    model: nn.Module
-
     def __init__(self, context: StepContext, sums: BatchSums) -> None:
         """Divides the weights into shards if the plan says so.
 
         Raises:
             RunFailed: see `Shard`.
         """
-        super().__init__()
-        self.automatic_optimization = False
         plan, model = context.plan, context.model
-        # Hidden from the trainer: it would attach itself to a LightningModule in there, which the probe does not, and
-        # move what has no memory.
-        self.__dict__["model"] = model
+        self.model = model
         self.context = context
         self.gate = context.gate
         self.processes = context.processes
         self.canaries = context.canaries
         self.average = Average(plan.training.average, plan.length.steps)
+        self.filter = filter_of(plan.training.filter)
         self.steps_done = 0
         """Number of updates that the model holds."""
         self.events_done = context.gate.done
@@ -107,7 +102,9 @@ class NoisySteps(lightning.LightningModule):
             self._shard = Shard(context.processes, self._trained)
         self._moved = self._trained if self._shard is None else [self._shard.weights]
         """Parameters that the optimiser moves: the trained ones, or this process's shard of them."""
-        self._optimizer = optimizer_of(plan.training.descent, nn.ParameterList(self._moved))
+        self.optimizer = optimizer_of(plan.training.descent, nn.ParameterList(self._moved))
+        self.move: Callable[[], object] = self.optimizer.step
+        """Takes the optimiser's step; a trainer that shows it to callbacks takes it in its own way."""
         self._gradient = FlatGradient(self._moved)
         self._gathered: dict[str, Any] | None = None
         self._draws = not is_draw_free(model)
@@ -124,11 +121,11 @@ class NoisySteps(lightning.LightningModule):
         return self._pending is None or not self._pending[0].used
 
     def gather(self) -> None:
-        """Gives every process the optimiser's state and the average whole, until the next step. All processes call
-        it at the same step."""
+        """Gives every process the optimiser's state, the average and the filter whole, until the next step. All
+        processes call it at the same step."""
         if self._shard is not None:
             whole = optimizer_of(self._plan.training.descent, self.model).state_dict()
-            self._gathered = self._shard.collect(self._optimizer.state_dict(), whole, self.average.value)
+            self._gathered = self._shard.collect(self.optimizer.state_dict(), whole, self._own_vectors)
 
     @property
     def steps_left(self) -> int:
@@ -144,29 +141,21 @@ class NoisySteps(lightning.LightningModule):
         """Ends the run before its next event."""
         self.stop_requested = True
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return self._optimizer
+    @property
+    def device(self) -> torch.device:
+        return self._store.device
 
-    def on_train_start(self) -> None:
+    def start(self) -> None:
+        """Makes ready for the first step; called once."""
         self.model.train()
         if isinstance(self._shard, ShardedWeights):
             self.sums.divide(self._shard)
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        """Takes noisy updates, until the trainer has something to do.
-
-        The trainer's own work between two calls takes a third as long as a step of a small model.
-        """
-        until = time.monotonic() + CALL_SECONDS
-        while self.take_step() and not self.pause_due() and time.monotonic() < until:
-            pass
 
     def take_step(self) -> bool:
         """Takes one noisy update, or returns False at the end of the run. The refusal comes before noise is drawn."""
         if self._pending is None:
             ticket = self.processes.agree(lambda: None if self.stop_requested else self.gate.admit())
             if ticket is None:
-                self.trainer.should_stop = True
                 return False
             stream = self._secrets.stream("sampling", ticket.index)
             self._pending = (ticket, enumerate(draw_batch(ticket.event, self._units, stream)))
@@ -196,7 +185,11 @@ class NoisySteps(lightning.LightningModule):
             noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
             if self.canaries is not None:
                 self.canaries.score(noisy, ticket.event)
-        self._update(*self.sums.gradient(noisy, self._next_step(ticket)))
+        gradient, factor = self.sums.gradient(noisy, self._next_step(ticket))
+        if self.filter is not None:
+            gradient = self.filter.estimate(gradient)
+            self.filter.note(self._moved)
+        self._update(gradient, factor)
 
     def _next_step(self, ticket: Ticket) -> NoisyStep:
         return NoisyStep(self.steps_done, ticket.event, self.context.size_share)
@@ -210,13 +203,33 @@ class NoisySteps(lightning.LightningModule):
             part, sampled = self.canaries.split(part)
         stored = self.sums.batch(self._store, part, self._seed("augmentation", index) if self._store.augments else 0)
         step = self._next_step(ticket)
-        with watch_module(self.model, self.snapshot), self._draws_of_layers(index):
-            summed = self.sums.summed(self.model, stored, step)
-        if self.canaries is not None and sampled is not None:
-            summed = self.canaries.add(summed, self.model, self.sums.clipping(step), step.number, sampled)
+        with self._ahead():
+            with watch_module(self.model, self.snapshot), self._draws_of_layers(index):
+                summed = self.sums.summed(self.model, stored, step)
+            if self.canaries is not None and sampled is not None:
+                summed = self.canaries.add(summed, self.model, self.sums.clipping(step), step.number, sampled)
         if self._shard is not None:
             return self._shard.keep(summed)
         return replace(summed, value=self.processes.summed(summed.value))
+
+    @contextmanager
+    def _ahead(self) -> Iterator[None]:
+        """Inside, the weights are where the filter takes its sums; afterwards as before, to the bit."""
+        if self.filter is None or not self.filter.is_ahead:
+            yield
+            return
+        has_copies = self._shard is not None and not isinstance(self._shard, ShardedWeights)
+        held = [*self._moved, *self._trained] if has_copies else self._moved
+        kept = [parameter.detach().clone() for parameter in held]
+        try:
+            self.filter.lead(self._moved)
+            if self._shard is not None:
+                self._shard.spread()
+            yield
+        finally:
+            with torch.no_grad():
+                for parameter, before in zip(held, kept, strict=True):
+                    parameter.copy_(before)
 
     def _draws_of_layers(self, index: int) -> AbstractContextManager[None]:
         """Inside, layers draw from a seed of this step; nothing is seeded for a model that can't draw."""
@@ -235,7 +248,10 @@ class NoisySteps(lightning.LightningModule):
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         with drawing_from(0, trained[0].device):
             summed = self.sums.summed(self.model, self.sums.batch(self._store, units, 0), NoisyStep(0, ticket.event))
-        noisy = self.gate.release(ticket, summed)
+        noisy, rehearsed = self.gate.release(ticket, summed), filter_of(self._plan.training.filter)
+        if rehearsed is not None:  # it takes the memory that a step takes
+            noisy = rehearsed.estimate(noisy)
+            rehearsed.note(trained)
         copies = [nn.Parameter(parameter.detach().clone()) for parameter in trained]
         for copy, part in zip(copies, cut_like(noisy[: sum(p.numel() for p in trained)], trained), strict=True):
             copy.grad = part.to(copy)
@@ -243,7 +259,7 @@ class NoisySteps(lightning.LightningModule):
         self.model.train(training)
 
     def _update(self, gradient: Tensor, factor: Tensor | float) -> None:
-        spec, lr, optimizer = self._plan.training.descent, self._lr(self.steps_done), self._optimizer
+        spec, lr, optimizer = self._plan.training.descent, self._lr(self.steps_done), self.optimizer
         for group in optimizer.param_groups:
             group["lr"] = lr
         # A plain step is linear in the gradient. Others divide its scale away: there the update itself is scaled.
@@ -253,7 +269,7 @@ class NoisySteps(lightning.LightningModule):
         self._gradient.set(gradient)
         apply_weight_decay(spec, optimizer, lr)
         before = None if linear or _is_one(factor) else [parameter.detach().clone() for parameter in self._moved]
-        optimizer.step()
+        self.move()
         if before is not None:
             factors = cut_like(torch.as_tensor(factor, dtype=torch.float64).expand(gradient.numel()), self._moved)
             with torch.no_grad():
@@ -279,9 +295,10 @@ class NoisySteps(lightning.LightningModule):
             "events_done": self.events_done,
             "steps_done": self.steps_done,
             "model": self._weights(),
-            "optimizer": self._optimizer.state_dict() if self._shard is None else self._whole("optimizer"),
-            "average": self._average(),
+            "optimizer": self.optimizer.state_dict() if self._shard is None else self._whole("optimizer"),
+            "vectors": self._vectors,
             "average_count": self.average.count,
+            "filter_count": 0 if self.filter is None else self.filter.count,
             "sums": self.sums.state(),
             "canaries": None if self.canaries is None else self.canaries.state(),
         }
@@ -304,19 +321,31 @@ class NoisySteps(lightning.LightningModule):
         self.events_done = int(state["events_done"])
         self.steps_done = int(state["steps_done"])
         self.gate.done = self.events_done
-        optimizer, average, self.average.count = state["optimizer"], state["average"], int(state["average_count"])
+        optimizer, vectors, self.average.count = state["optimizer"], state["vectors"], int(state["average_count"])
         if self._shard is None:
             self.model.load_state_dict(state["model"])
         else:
             self._shard.load(self.model, state["model"])
-            optimizer = self._shard.cut_state(optimizer, self._optimizer.state_dict())
-            average = self._shard.cut_average(average)
-        self._optimizer.load_state_dict(optimizer)
-        self.average.value = None if average is None else average.to(next(self.model.parameters()).device)
+            optimizer = self._shard.cut_state(optimizer, self.optimizer.state_dict())
+            vectors = {name: self._shard.cut_vector(vector) for name, vector in vectors.items()}
+        self.optimizer.load_state_dict(optimizer)
+        device = next(self.model.parameters()).device
+        vectors = {name: vector.to(device) for name, vector in vectors.items()}
+        self.average.value = vectors.pop(AVERAGE, None)
+        if self.filter is not None:
+            self.filter.restore(int(state["filter_count"]), vectors)
 
-    def _average(self) -> Tensor | None:
-        average: Tensor | None = self.average.value if self._shard is None else self._whole("average")
-        return average
+    @property
+    def _own_vectors(self) -> dict[str, Tensor]:
+        """The average and the filter's vectors, by name, of what this process moves."""
+        average = {} if self.average.value is None else {AVERAGE: self.average.value}
+        return average if self.filter is None else {**average, **self.filter.vectors}
+
+    @property
+    def _vectors(self) -> dict[str, Tensor]:
+        """The same of all weights."""
+        vectors: dict[str, Tensor] = self._own_vectors if self._shard is None else self._whole("vectors")
+        return vectors
 
     def _whole(self, key: str) -> Any:
         if self._gathered is None:
@@ -332,7 +361,7 @@ class NoisySteps(lightning.LightningModule):
     def released_state(self) -> dict[str, Tensor]:
         """Returns the weights that are released: the average if there is one."""
         copy = {name: value.detach().clone() for name, value in self._weights().items()}
-        average = self._average()
+        average = self._vectors.get(AVERAGE)
         if average is not None:
             trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
             parts = dict(zip(map(id, trained), cut_like(average, trained), strict=True))

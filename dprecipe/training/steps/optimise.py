@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.contract.plan import Length
-from dprecipe.language.training import Adam, EmaAverage, LearningRateSchedule, Sgd, TailAverage
+from dprecipe.language.training import Adam, EmaAverage, Sgd, TailAverage
 
 
 def optimizer_of(spec: Sgd | Adam, model: nn.Module, *, fused: bool = False) -> torch.optim.Optimizer:
@@ -47,11 +47,9 @@ def apply_weight_decay(spec: Sgd | Adam, optimizer: torch.optim.Optimizer, lr: f
 def learning_rate(spec: Sgd | Adam, length: Length) -> Callable[[int], float]:
     """Returns a function from step (from 0) to learning rate."""
     lr = spec.lr
-    if not isinstance(lr, LearningRateSchedule):
-        constant = float(lr)
-        return lambda step: constant
-    steps = length.steps if lr.epochs is None else math.ceil(lr.epochs * length.steps_per_epoch)
-    return lambda step: lr.at(step, steps)
+    if isinstance(lr, float):
+        return lambda step: lr
+    return lambda step: lr.rate(step, length.steps, length.steps_per_epoch)
 
 
 def cut_like(flat: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:

@@ -109,7 +109,7 @@ class TensorSnapshot:
             and not (
                 name in self._untrained
                 and name in result
-                and _equal(self._untrained[name], result[name].detach().cpu())
+                and are_equal(self._untrained[name], result[name].detach().cpu())
             )
         )
 
@@ -132,7 +132,7 @@ class TensorSnapshot:
         moved = [
             name
             for name in dict.fromkeys((*objects, *after))
-            if after.get(name) is not objects.get(name) or not _equal(before[name], after[name].detach())
+            if after.get(name) is not objects.get(name) or not are_equal(before[name], after[name].detach())
         ]
         if moved:
             raise RunFailed(
@@ -147,7 +147,7 @@ def _trainable(module: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
+def are_equal(one: Tensor, other: Tensor) -> bool:
     """Returns True if all numbers are equal; NaN equals itself."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False

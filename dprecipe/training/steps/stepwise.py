@@ -12,13 +12,11 @@ from typing import Any, final
 
 from torch import nn
 
-from dprecipe import __version__
 from dprecipe.contract.facts import NO_MODEL
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
-from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.paid.stage import size_share
-from dprecipe.faults import InternalFault, Interrupted, NothingLearned, RunFailed
+from dprecipe.faults import InternalFault, Interrupted, NothingLearned, RunFailed, UsageFault
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.audit import canaries_of
 from dprecipe.privacy.events import Charge, count_by_event, drop_first, take_first
@@ -26,7 +24,7 @@ from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.progress import report_progress
 from dprecipe.release.origins import quote_names
 from dprecipe.training.audit.request import AuditEvidence, AuditRequest
-from dprecipe.training.canaries.contract import Coins, open_coins
+from dprecipe.training.canaries.contract import open_coins
 from dprecipe.training.canaries.run import guess_coins, make_canaries
 from dprecipe.training.checks.memory import (
     agree_on_size,
@@ -38,7 +36,7 @@ from dprecipe.training.checks.memory import (
 from dprecipe.training.engine.full_precision import in_run_precision
 from dprecipe.training.loggers.run import open_loggers
 from dprecipe.training.probe.sums import SumTests
-from dprecipe.training.processes.processes import FollowerGate, Processes, is_worker, join_processes
+from dprecipe.training.processes.processes import FollowerGate, Processes, is_worker
 from dprecipe.training.processes.sharded_weights import check_in_blocks, gathers_weights, whole_on
 from dprecipe.training.processes.shards import check_divisible
 from dprecipe.training.program.evaluate import METRICS, HeldOut, Sample, Scored, keep_metrics
@@ -54,7 +52,7 @@ from dprecipe.training.program.program import (
 from dprecipe.training.program.program import prepare as program_of
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.publish.draft import check_publishable
-from dprecipe.training.publish.provenance import digest_of, digest_set, private_of
+from dprecipe.training.publish.provenance import private_of
 from dprecipe.training.publish.publish import Finished, check_learned
 from dprecipe.training.publish.released import released_names, released_state, tensors_of
 from dprecipe.training.run import checkpoint
@@ -65,21 +63,29 @@ from dprecipe.training.run.gate import Gate
 from dprecipe.training.run.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.steps.contract import Build, StepContext
 from dprecipe.training.steps.fit import Stopwatch, fit_steps
+from dprecipe.training.steps.keep import BestIterate
 from dprecipe.training.steps.noisy_steps import NoisySteps
 from dprecipe.training.steps.step_failures import StepFailed
-from dprecipe.training.steps.watch import SpentCurve, Watch
+from dprecipe.training.steps.together import Shared, processes_of, refuse_answer, telling_end
+from dprecipe.training.steps.watch import BEST, SpentCurve, Watch
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """Values that the leader of a run sends to its followers before the first step."""
+@dataclass(slots=True)
+class OpenAttempt:
+    """An open attempt, for a trainer."""
 
-    secrets: Secrets
-    constants: tuple[StageConstants, ...]
-    """Constants that the paid steps of preprocessing released."""
-    coins: Coins | None
-    """Coins of the canaries of an audited run."""
+    steps: NoisySteps
+    watch: Watch
+    """Callback that scores, logs and saves."""
+    published: Run | None = None
+
+    @property
+    def run(self) -> Run:
+        """The run, once the attempt has ended."""
+        if self.published is None:
+            raise InternalFault("a run was asked for before its attempt had ended")
+        return self.published
 
 
 REHEARSED = 20
@@ -104,6 +110,11 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             check_divisible([parameter for parameter in program.model.parameters() if parameter.requires_grad])
         if inputs.train is None:
             check_initial_weights(plan, root, program.initial)
+        if plan.training.keep is not None and program.sets.custom_test:
+            raise UsageFault(
+                "training.keep chooses by public records, and nothing says that test records from Python are public",
+                "let data.test of the recipe name them, with access: public; or remove training.keep",
+            )
         if not gathers_weights(plan):  # a synthetic step has the weights whole
             program, plan = self._measure(plan, program)
             check_memory(plan, self.build, program)
@@ -144,7 +155,22 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         return self.build(context)
 
     def attempt(self, plan: Plan, folder: RunFolder, program: StepwiseProgram, start: Start) -> Run:
-        """Trains from the folder's last state to the end of the plan or of the budget, and publish."""
+        """Trains from the folder's last state to the end of the plan or of the budget, and publishes."""
+        with self.open_training(plan, folder, program, start) as training:
+            fit_steps(training.steps, training.watch, training.steps.steps_left)
+        return training.run
+
+    @contextmanager
+    def open_training(
+        self, plan: Plan, folder: RunFolder, program: StepwiseProgram, start: Start
+    ) -> Iterator[OpenAttempt]:
+        """Opens the next attempt. Inside the block a trainer takes its steps; the end of the block settles them in the
+        ledger and publishes.
+
+        Raises:
+            Interrupted: the trainer stopped before the plan's end; what was drawn is charged, and can be continued.
+            EndedWithoutModel: nothing was learned.
+        """
         processes, part = processes_of(plan, program), mechanism_of(plan.mechanism).certificate
         plan = agree_on_size(plan, program.physical_batch, processes, folder)
         state: dict[str, Any] | None = None
@@ -175,12 +201,13 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 has_state = state is not None
                 coins = open_coins(folder.private, canaries_of(plan), attempt.secrets, has_state=has_state)
             shared = Shared(attempt.secrets, attempt.constants, coins)
-            module = self._assemble(plan, program, gate, shared, processes)
+            steps = self._assemble(plan, program, gate, shared, processes)
             with checkpoint.explaining(folder.checkpoint):
-                module.begin(state, from_python=program.custom_model)
+                best = _best_iterate(plan, state)
+                steps.begin(state, from_python=program.custom_model)
             trained = released_names(plan, program.model)
             processes.agree(lambda: (shared, state))
-            curve = SpentCurve(plan, attempt.charged, module.events_done)
+            curve = SpentCurve(plan, attempt.charged, steps.events_done)
             with open_loggers(plan, folder, program.sets.custom_test) as loggers:
                 watch = Watch(
                     plan,
@@ -189,20 +216,23 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                     folder.record,
                     lambda content: checkpoint.save(folder.checkpoint, {**content, "ledger": attempt.ledger.head}),
                     loggers,
+                    best,
                 )
+                training = OpenAttempt(steps, watch)
                 try:
-                    fit_steps(module, watch, program.device, module.steps_left)
+                    yield training
                 except StepFailed:
-                    if module.is_whole and module.is_between_events:
-                        watch.save(module)
+                    if steps.is_whole and steps.is_between_events:
+                        watch.save(steps)
                     gate.close(interrupted=True)  # else all events of its block would count as spent
                     raise
-                module.gather()
-                watch.save(module)
-                interrupted = module.stop_requested and gate.stop_reason is None
+                steps.gather()
+                watch.save(steps)
+                interrupted = gate.stop_reason is None
                 try:
                     if not interrupted:
-                        check_learned(plan, program, module.released_state())
+                        watch.score(steps)
+                        check_learned(plan, program, watch.released_state(steps))
                 except NothingLearned as nothing:
                     if start.trial:
                         raise  # one run of several: the others go on
@@ -212,25 +242,26 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 reason = gate.close(interrupted)
                 processes.agree(lambda: reason)
                 if reason == "interrupted":
-                    raise attempt.interrupted(f"{module.steps_done} of {plan.length.steps} steps")
-                score = watch.score(module, final=True)
+                    raise attempt.interrupted(f"{steps.steps_done} of {plan.length.steps} steps")
+                score = watch.score_released(steps)
                 keep_metrics(score, folder.private / METRICS, watch.training_score)
-                watch.log_covered(module)
-        report_moved(module)
+                watch.log_covered(steps)
+            released = watch.released_state(steps)
+        report_moved(steps)
         finished = Finished(
-            weights=released_state(plan, program.model, module.released_state()),
+            weights=released_state(plan, program.model, released),
             trained=trained,
             model=None if program.custom_model else plan.model,
             score=score,
             test_from_python=program.sets.custom_test,
             config=program.config,
-            steps_lost=part.count_steps_charged(gate.spent) - module.steps_done,
-            guesses=None if module.canaries is None else guess_coins(plan, module.canaries, module.released_state()),
+            steps_lost=part.count_steps_charged(gate.spent) - steps.steps_done,
+            kept=None if best is None else best.facts,
+            guesses=None if steps.canaries is None else guess_coins(plan, steps.canaries, released),
         )
-        done = attempt.publish(finished)
+        training.published = done = attempt.publish(finished)
         with suppress(RunFailed):  # the release is there, and a process that is lost by now takes nothing from it
             processes.agree(lambda: done)
-        return done
 
     def follow(self, plan: Plan, program: StepwiseProgram) -> Run:
         """Takes part in an attempt that another process leads; returns the leader's run.
@@ -246,10 +277,10 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             return begun  # it ended without a model
         shared, state = begun
         program = program.with_constants(plan, shared.constants)
-        module = self._assemble(plan, program, FollowerGate(shared.secrets), shared, processes)
-        module.begin(state, from_python=program.custom_model)
-        fit_steps(module, lightning.Callback(), program.device, module.steps_left)
-        module.gather()
+        steps = self._assemble(plan, program, FollowerGate(shared.secrets), shared, processes)
+        steps.begin(state, from_python=program.custom_model)
+        fit_steps(steps, lightning.Callback(), steps.steps_left)
+        steps.gather()
         if processes.agree(refuse_answer) == "interrupted":
             raise Interrupted("stopped by the leading process")
         done: Run = processes.agree(refuse_answer)
@@ -259,16 +290,16 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         """Takes a few steps on synthetic units, with all records that one may have and, where this is several, with
         one."""
         program, plan = self._measure(plan, program_of(plan, self.tests, lambda: Sets(Synthetic(plan))))
-        module, seconds = self._time_steps(plan, program)
+        steps, seconds = self._time_steps(plan, program)
         least = None
         if plan.data.unit != "record" and plan.data.unit.max_records > 1:
             sparse = replace(program, store=store_of(plan, Synthetic(plan, each=1), program.device))
             fewest = self._time_steps(plan, sparse)[1]
             seconds = max(seconds, fewest)  # the machine may have been busier at first
             least = fewest * plan.length.steps
-        done = f"{module.steps_done} steps on synthetic records: {seconds * 1000:.0f} ms per step"
+        done = f"{steps.steps_done} steps on synthetic records: {seconds * 1000:.0f} ms per step"
         with in_run_precision():
-            remarks = module.remarks()
+            remarks = steps.remarks()
         return Rehearsal(done, seconds * plan.length.steps, program.checks, remarks, least)
 
     def _time_steps(self, plan: Plan, program: StepwiseProgram) -> tuple[NoisySteps, float]:
@@ -277,10 +308,10 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         with tempfile.TemporaryDirectory() as folder:
             ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
             gate = Gate(take_first(plan.mechanism_plan.events, REHEARSED), plan.budget, ledger, secrets)
-            module = self.build(StepContext(plan, program.model, program.store, gate, secrets))
-            fit_steps(module, stopwatch, program.device, REHEARSED)
+            steps = self.build(StepContext(plan, program.model, program.store, gate, secrets))
+            fit_steps(steps, stopwatch, REHEARSED)
             ledger.abandon()
-        return module, stopwatch.seconds_per_step
+        return steps, stopwatch.seconds_per_step
 
     def audit(self, plan: Plan, request: AuditRequest) -> AuditEvidence:
         """Attacks the program of a plan with synthetic records."""
@@ -297,6 +328,16 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         return AuditEvidence.joined(parts)
 
 
+def _best_iterate(plan: Plan, state: dict[str, Any] | None) -> BestIterate | None:
+    """Returns the best iterate so far, if the recipe keeps it; takes it out of the state, which all processes get."""
+    if plan.training.keep is None:
+        return None
+    best = BestIterate(plan.training.keep)
+    if state is not None:
+        best.restore(state.pop(BEST))
+    return best
+
+
 def _find_rest(plan: Plan, state: Callable[[], dict[str, Any] | None], before: Ledger | None) -> tuple[Charge, ...]:
     """Returns what the attempt has still to draw: stages never charged, and the steps that its state lacks."""
     kept = state()
@@ -307,49 +348,14 @@ def _find_rest(plan: Plan, state: Callable[[], dict[str, Any] | None], before: L
     return (*(Charge(event, count) for event, count in stages.items()), *own)
 
 
-@contextmanager
-def telling_end(processes: Processes) -> Iterator[None]:
-    """Tells the other processes of a run, which wait for its first step, if it has ended without a model."""
-    try:
-        yield
-    except EndedWithoutModel as ended:
-        run = ended.run
-        processes.agree(lambda: run)
-        raise
-
-
-def report_moved(module: NoisySteps) -> None:
+def report_moved(steps: NoisySteps) -> None:
     """Names the tensors that a module from Python changed by itself; their current values are not released."""
-    moved = () if module.snapshot is None else module.snapshot.moved()
+    moved = () if steps.snapshot is None else steps.snapshot.moved()
     if moved:
         report_progress(
             f"the module from Python changed tensors outside the noisy steps: {quote_names(moved)}; the release has "
             "their values from before training, and no tensor that was added later"
         )
-
-
-def refuse_answer() -> Any:
-    """Refuses to answer for a process that is not the leader: it is never asked."""
-    raise InternalFault("a process that is not the leader was asked")
-
-
-def processes_of(plan: Plan, program: StepwiseProgram) -> Processes:
-    """Returns the processes of this run, once all of them hold the same plan, weights and records.
-
-    Raises:
-        UsageFault: they hold different ones.
-        RunFailed: they can't reach each other.
-    """
-    processes = join_processes(program.device)
-    if processes.count > 1:
-        processes.check_same("plan", plan.digest)
-        # It is outside the plan, and decides what processes send each other and who adds noise.
-        processes.check_same("runtime.sharding", plan.runtime.sharding)
-        processes.check_same("runtime.physical_batch", plan.runtime.physical_batch)
-        processes.check_same("model", digest_of(p.detach().cpu().numpy() for p in program.model.state_dict().values()))
-        processes.check_same("version of dprecipe", __version__)
-        processes.check_same("set of records", digest_set(program.sets.train))
-    return processes
 
 
 def copies_to_score(plan: Plan, program: StepwiseProgram) -> tuple[HeldOut | None, HeldOut]:

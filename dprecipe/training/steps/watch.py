@@ -14,19 +14,27 @@ from typing import Any, final
 from torch import Tensor
 
 from dprecipe.contract.plan import Length, Plan
+from dprecipe.faults import InternalFault
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events, drop_first, take_first
 from dprecipe.progress import Progress, report_progress
 from dprecipe.screen import is_watched
+from dprecipe.training.loggers.points import CoveredPoint
 from dprecipe.training.loggers.run import RunLoggers
 from dprecipe.training.program.evaluate import HeldOut, Score, size_sample
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.run.checkpoint import SaveSchedule
 from dprecipe.training.run.folder import TRAINING
+from dprecipe.training.run.gate import Gate
 from dprecipe.training.run.signals import stopping_on_signals
+from dprecipe.training.steps.keep import BestIterate
+from dprecipe.training.steps.module import NoisyModule
+from dprecipe.training.steps.noisy_steps import NoisySteps
 from dprecipe.training.steps.step_failures import StepFailed, locate_failures
 
 POINTS = 24
+BEST = "best"
+"""The key of the best iterate in a checkpoint."""
 SCORING_SHARE = 0.05
 """The largest share of the work of training for scores on the way."""
 FORWARD = 1 / 3
@@ -86,8 +94,10 @@ class Watch(lightning.Callback):
         record: Callable[[int, float, Mapping[str, float]], None],
         checkpoint: Callable[[dict[str, Any]], None],
         loggers: RunLoggers,
+        best: BestIterate | None = None,
     ) -> None:
-        """`training`: a sample of training records, whose scores go to `record` and to private loggers alone."""
+        """`training`: a sample of training records, whose scores go to `record` and to private loggers alone. `best`:
+        it looks at each iterate whose held-out records, which are public, are scored."""
         self._plan = plan
         self._curve = curve
         self._held_out = held_out
@@ -95,8 +105,11 @@ class Watch(lightning.Callback):
         self._record = record
         self._checkpoint = checkpoint
         self._loggers = loggers
+        self._best = best
         scored = 0 if held_out is None else len(held_out)
         scored += 0 if training is None else size_sample(plan.data.planned_units)  # their true number may be private
+        if best is not None:
+            scored = 0  # a choice is worth the work: as many iterates as a run of this length may score
         self._every = steps_between_scores(plan.length, plan.data.planned_units, scored)
         # Covered points come at steps of their own: how many held-out records there are may be private.
         self._logged_every = steps_between_scores(plan.length, plan.data.max_units, 0)
@@ -110,80 +123,95 @@ class Watch(lightning.Callback):
         self._progress: Progress | None = None
 
     def on_train_start(self, trainer: lightning.Trainer, module: Any) -> None:
-        private, steps = self._plan.hides_duration, self._plan.length.steps
+        private, count, steps = self._plan.hides_duration, self._plan.length.steps, module.steps
         if private and not is_watched():
             report_progress("training; steps are counted in a terminal only: their pace tells of the number of units")
-        self._schedule = SaveSchedule(steps, module.steps_done, self._plan.runtime.checkpoint_seconds)
-        self._progress = Progress(self._plan.name, "step", steps, module.steps_done, private=private)
-        module.gather_due = lambda: self._scores_after(module) or self._is_save_due(module)
-        if module.processes.count == 1:  # several processes make the same steps between two calls: one each
-            module.pause_due = lambda: (
-                self._scores_after(module) or self._saves_after(module) or self._logs_after(module)
-            )
+        self._schedule = SaveSchedule(count, steps.steps_done, self._plan.runtime.checkpoint_seconds)
+        self._progress = Progress(self._plan.name, "step", count, steps.steps_done, private=private)
+        steps.gather_due = lambda: self._scores_after(steps) or self._is_save_due(steps)
+        if steps.processes.count == 1:  # several processes make the same steps between two calls: one each
+            steps.pause_due = lambda: self._scores_after(steps) or self._saves_after(steps) or self._logs_after(steps)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
-        if trainer.should_stop and module.gate.stop_reason is not None:
+        steps = module.steps
+        if trainer.should_stop and steps.gate.stop_reason is not None:
             return
-        if module.is_whole and self._scores_after(module):  # not where a stop came before the first step
-            self.score(module)
-        if self._logs_after(module):
-            self.log_covered(module)
-        if self._saves_after(module):
-            self.save(module)
+        if steps.is_whole and self._scores_after(steps):  # not where a stop came before the first step
+            self.score(steps)
+        if self._logs_after(steps):
+            self.log_covered(steps)
+        if self._saves_after(steps):
+            self.save(steps)
+        if module.guard is not None:
+            self._show_covered(module)
         if self._progress is not None:
-            self._progress.show(module.steps_done, lambda: self._status(module))
+            self._progress.show(steps.steps_done, lambda: self._status(steps))
 
-    def _scores_after(self, module: Any) -> bool:
-        return int(module.steps_done) % self._every == 0
+    def _scores_after(self, steps: NoisySteps) -> bool:
+        return steps.steps_done % self._every == 0
 
-    def _logs_after(self, module: Any) -> bool:
-        scored = self._loggers.takes_public_scores and self._scores_after(module)
-        return self._loggers.are_used and (scored or int(module.steps_done) % self._logged_every == 0)
+    def _logs_after(self, steps: NoisySteps) -> bool:
+        scored = self._loggers.takes_public_scores and self._scores_after(steps)
+        return self._loggers.are_used and (scored or steps.steps_done % self._logged_every == 0)
 
-    def _saves_after(self, module: Any) -> bool:
-        return bool(module.is_whole) and self._is_save_due(module)
+    def _saves_after(self, steps: NoisySteps) -> bool:
+        return steps.is_whole and self._is_save_due(steps)
 
-    def _is_save_due(self, module: Any) -> bool:
+    def _is_save_due(self, steps: NoisySteps) -> bool:
         """Returns True between events only: a checkpoint inside one would let its batches be continued."""
-        between: bool = module.events_done == module.gate.done
-        return between and self._schedule.is_due(module.steps_done)
+        between = steps.events_done == steps.gate.done
+        return between and self._schedule.is_due(steps.steps_done)
 
     def on_train_end(self, trainer: lightning.Trainer, module: Any) -> None:
         if self._progress is not None:
-            self._progress.end(module.steps_done, lambda: self._status(module))
+            self._progress.end(module.steps.steps_done, lambda: self._status(module.steps))
 
-    def score(self, module: Any, *, final: bool = False) -> Score | None:
-        """Returns the score of the weights that would be released now, recorded with all other scores; once after a
-        step. `final`: these weights are released, and their score is the full one."""
-        if self._scored_steps == module.steps_done:
-            if final and self._held_out is not None and not (self._score is not None and self._score.full):
-                self._score = self._measure(self._held_out, module, module.released_state(), full=True)
-            known = self.training_score
-            if final and self._training is not None and not (known is not None and known.full):
-                self.training_score = self._measure(self._training, module, module.released_state(), full=True)
-            return self._score
-        self._scored_steps = module.steps_done
-        state, figures = module.released_state(), dict[str, float]()
-        full = final or not module.steps_left
+    def score(self, steps: NoisySteps) -> None:
+        """Scores the weights that would be released now, and records that with all other scores; once after a step."""
+        if self._scored_steps == steps.steps_done:
+            return
+        self._scored_steps = steps.steps_done
+        state, figures = steps.released_state(), dict[str, float]()
+        full = not steps.steps_left
         if self._held_out is not None:
-            self._score = self._measure(self._held_out, module, state, full=full)
+            self._score = self._measure(self._held_out, steps, state, full=full)
             figures |= {} if self._score is None else self._score.metrics
-        figures |= module.figures()
+            if self._best is not None and self._score is not None:
+                self._best.take(steps.steps_done, self._score, state)
+        figures |= steps.figures()
         if self._training is not None:
-            self.training_score = score = self._measure(self._training, module, state, full=full)
+            self.training_score = score = self._measure(self._training, steps, state, full=full)
             figures |= {} if score is None else {f"{TRAINING}{name}": value for name, value in score.metrics.items()}
         if figures:
-            spent = self._curve.at(count_events(module.gate.spent))
-            self._record(module.steps_done, spent, figures)
-            self._loggers.log_private(module.steps_done, spent, module.last_rate, figures)
-        return self._score
+            spent = self._measure_spent(steps)
+            self._record(steps.steps_done, spent, figures)
+            self._loggers.log_private(steps.steps_done, spent, steps.last_rate, figures)
+
+    def released_state(self, steps: NoisySteps) -> Mapping[str, Tensor]:
+        """Returns the weights that are released at the end: those of the best iterate, if there is one."""
+        kept = None if self._best is None else self._best.weights
+        state: Mapping[str, Tensor] = steps.released_state() if kept is None else kept
+        return state
+
+    def score_released(self, steps: NoisySteps) -> Score | None:
+        """Returns the full score of the weights that are released, and puts that of training records in
+        `training_score`. Call it after `score`."""
+        facts = None if self._best is None else self._best.facts
+        is_last = facts is None or facts.step == steps.steps_done
+        state, score, training = self.released_state(steps), self._score, self.training_score
+        if self._held_out is not None and not (is_last and score is not None and score.full):
+            score = self._measure(self._held_out, steps, state, full=True)
+            self._score = score if is_last else self._score
+        if self._training is not None and not (is_last and training is not None and training.full):
+            self.training_score = self._measure(self._training, steps, state, full=True)
+        return score
 
     def _measure(
-        self, records: HeldOut, module: Any, state: Mapping[str, Tensor], *, full: bool = False
+        self, records: HeldOut, steps: NoisySteps, state: Mapping[str, Tensor], *, full: bool = False
     ) -> Score | None:
         """Returns the score of these records; None where a module from Python raises on them, and from then on: what a
         run has paid for is released, with a score or without."""
-        if module.snapshot is None:
+        if steps.snapshot is None:
             return records.score(state, full=full)
         try:
             with locate_failures(records.module, "it was scored", ""):
@@ -196,27 +224,42 @@ class Watch(lightning.Callback):
             self._training = self.training_score = None
         return None
 
-    def log_covered(self, module: Any) -> None:
+    def log_covered(self, steps: NoisySteps) -> None:
         """Logs what is covered of this step: once, and once more if it was scored since."""
-        score = self._score if self._scored_steps == module.steps_done else None
-        logged = (int(module.steps_done), score is not None)
-        if self._logged == logged:
+        score = self._score if self._scored_steps == steps.steps_done else None
+        logged = (steps.steps_done, score is not None)
+        if self._logged == logged or not self._loggers.are_used:
             return
         self._logged = logged
-        spent = self._curve.at(count_events(module.gate.spent))
-        self._loggers.log_covered(module.steps_done, spent, module.last_rate, module.figures(), score)
+        self._loggers.log_covered(self._make_point(steps, score))
 
-    def save(self, module: Any) -> None:
+    def _measure_spent(self, steps: NoisySteps) -> float:
+        if not isinstance(steps.gate, Gate):
+            raise InternalFault("the steps of a process that follows were watched")
+        return self._curve.at(count_events(steps.gate.spent))
+
+    def _make_point(self, steps: NoisySteps, score: Score | None) -> CoveredPoint | None:
+        spent = self._measure_spent(steps)
+        return self._loggers.make_point(steps.steps_done, spent, steps.last_rate, steps.figures(), score)
+
+    def _show_covered(self, module: NoisyModule) -> None:
+        """Gives what is covered of this step to the loggers and callbacks of somebody's own trainer."""
+        point = self._make_point(module.steps, self._score)
+        if point is not None:
+            module.log_dict(dict(point.values))
+
+    def save(self, steps: NoisySteps) -> None:
         """Writes the checkpoint, unless it holds these events already."""
-        if module.events_done != self._saved_events:
-            self._checkpoint(module.state())
-            self._saved_events = module.events_done
-        self._schedule.saved(module.steps_done)
+        if steps.events_done != self._saved_events:
+            best = {} if self._best is None else {BEST: self._best.state()}
+            self._checkpoint({**steps.state(), **best})
+            self._saved_events = steps.events_done
+        self._schedule.saved(steps.steps_done)
 
-    def _status(self, module: Any) -> str:
-        spent = self._curve.at(count_events(module.gate.spent))
+    def _status(self, steps: NoisySteps) -> str:
+        spent = self._measure_spent(steps)
         lines = [f"ε {spent:.3g} of {self._plan.budget.epsilon:.3g}"]
-        lines += [f"{name.replace('_', ' ')} {value:.3g}" for name, value in module.figures().items()]
+        lines += [f"{name.replace('_', ' ')} {value:.3g}" for name, value in steps.figures().items()]
         return ", ".join(
             [*lines, self._score.summary] if self._score is not None and self._loggers.takes_public_scores else lines
         )

@@ -80,7 +80,7 @@ def test_a_certificate_can_neither_hide_nor_make_up_initial_weights(begun: Small
 @pytest.mark.slow
 def test_a_resumed_run_needs_the_same_file(begun: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, out, file = begun(), tmp_path / "run", tmp_path / "start" / "model.safetensors"
-    monkeypatch.setattr(NoisySteps, "on_train_start", lambda module: module.request_stop())
+    monkeypatch.setattr(NoisySteps, "start", lambda steps: steps.request_stop())
     with pytest.raises(Interrupted):
         run(plan, out)
     monkeypatch.undo()

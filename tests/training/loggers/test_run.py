@@ -74,7 +74,7 @@ def test_each_stream_goes_to_its_own_loggers(small: Any, tmp_path: Path) -> None
     for access, names in ((PUBLIC, {"accuracy", "loss"}), (PRIVATE, set())):
         plan = small(access, loggers("{kind: csv}, {kind: tensorboard}, {kind: csv, values: private}"))
         with open_loggers(plan, folder, test_from_python=False) as opened:
-            opened.log_covered(5, 0.5, 0.1, {}, score)
+            opened.log_covered(opened.make_point(5, 0.5, 0.1, {}, score))
             opened.log_private(5, 0.5, 0.1, {"accuracy": 0.75, "training_loss": 0.25})
         (row,) = read_csv(tmp_path / "logs" / "csv" / "metrics.csv")
         assert set(row) == {*COVERED, *names}

@@ -179,7 +179,7 @@ def save(processes: Any, model: nn.Module, other: nn.Module, whole: nn.Module, m
     with shards.gathering(), torch.no_grad():
         assert torch.equal(model(batch.features), whole(batch.features))
     own = {"state": {0: {"momentum_buffer": shards.weights.detach() * 2}}}
-    result = shards.collect(own, fresh, shards.weights.detach() * 3)
+    result = shards.collect(own, fresh, {"average": shards.weights.detach() * 3})
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.zero_()
@@ -200,7 +200,7 @@ def hold_saved(results: list[dict[str, Any]], whole: nn.Module, moved: Tensor) -
     assert all(torch.equal(leader["model"][name], value) for name, value in state.items())
     buffers = torch.cat([part["momentum_buffer"].flatten() for part in leader["optimizer"]["state"].values()])
     assert torch.equal(buffers, moved * 2)
-    assert torch.equal(leader["average"], moved * 3)
+    assert torch.equal(leader["vectors"]["average"], moved * 3)
 
 
 FROZEN_SIZES = [3, 0, 8]

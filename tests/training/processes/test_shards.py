@@ -156,6 +156,8 @@ training:
   steps: 40
   optimizer: {kind: adam, lr: 0.05}
   average: {kind: ema, decay: 0.9}
+  filter: {kind: kalman, gain: 0.5}
+  keep: {by: loss, on: public}
 runtime: {device: cpu, compile: false, insecure: {seed: 5}, checkpoint_seconds: 0.001, sharding: optimizer}
 release: {report: false}
 """

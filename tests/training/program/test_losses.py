@@ -194,12 +194,22 @@ def test_weights_by_hand_and_by_name() -> None:
     assert numbered == WeightedCrossEntropy((1.0, 1.0, 5.0))
 
 
+def test_a_spread_label_is_its_formula_and_takes_weights() -> None:
+    target, outputs, labels = ClassTarget(3), torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 2, 0])
+    spread = torch.nn.functional.one_hot(labels, 3) * 0.9 + 0.1 / 3
+    expected = -(spread * torch.log_softmax(outputs, 1)).sum(1)
+    loss = choose_loss(target, Training(label_smoothing=0.1))
+    torch.testing.assert_close(loss(outputs, labels), expected)
+    weighted = choose_loss(target, Training(label_smoothing=0.1, class_weights=(1.0, 2.0, 3.0)))
+    torch.testing.assert_close(weighted(outputs, labels), expected * torch.tensor([1.0, 2, 3, 3, 1]))
+
+
 @pytest.mark.parametrize("of_units", [False, True], ids=["records", "units"])
 def test_a_weight_is_applied_before_clipping_and_never_moves_a_sum_further(of_units: bool) -> None:
     torch.manual_seed(0)
     net, norm = torch.nn.Linear(4, 3), 0.3
     features, labels = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
-    loss = WeightedCrossEntropy((1.0, 1e6, 1e-3))
+    loss = WeightedCrossEntropy((1.0, 1e6, 1e-3), 0.1)
     units = np.repeat(np.arange(6), 1) if of_units else None
     store = Store(Records(features.numpy(), labels.numpy(), units), torch.device("cpu"))
 

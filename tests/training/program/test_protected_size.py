@@ -114,10 +114,8 @@ def test_a_run_tells_its_number_of_units_to_nobody(
 ) -> None:
     """Neither on the screen nor in the release: the only number near it is the released one."""
     shares: list[float] = []
-    honest = NoisySteps.on_train_start
-    monkeypatch.setattr(
-        NoisySteps, "on_train_start", lambda self: (shares.append(self.context.size_share), honest(self))[1]
-    )
+    honest = NoisySteps.start
+    monkeypatch.setattr(NoisySteps, "start", lambda self: (shares.append(self.context.size_share), honest(self))[1])
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)  # a line of progress for each step, if there is any
     write_people(tmp_path / "people.csv", PEOPLE)
     (tmp_path / "table.yaml").write_text(RECIPE, "utf-8")

@@ -36,7 +36,7 @@ from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.run.gate import Gate
 from dprecipe.training.steps.contract import StepContext
 from dprecipe.training.steps.fit import fit_steps
-from dprecipe.training.steps.noisy_steps import NoisySteps
+from dprecipe.training.steps.module import NoisyModule
 
 LEVEL = 5e-9
 SIZE, FEATURES, CLASSES, STEPS = 120, 12, 3, 60
@@ -107,15 +107,15 @@ class Outside(lightning.Callback):
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
 
-    def on_train_batch_start(self, trainer: Any, module: NoisySteps, *_: Any) -> None:
+    def on_train_batch_start(self, trainer: Any, module: NoisyModule, *_: Any) -> None:
         self._seen.batches.append(np.zeros(0, dtype=np.int64))
         if not self._seen.weights:
-            self._seen.weights.append(_flat(module.model))
+            self._seen.weights.append(_flat(module.steps.model))
 
-    def on_train_batch_end(self, trainer: Any, module: NoisySteps, *_: Any) -> None:
-        if len(self._seen.weights) <= module.steps_done:
-            self._seen.weights.append(_flat(module.model))
-            self._seen.clip_norms.append(module.figures().get("clip_norm", math.nan))
+    def on_train_batch_end(self, trainer: Any, module: NoisyModule, *_: Any) -> None:
+        if len(self._seen.weights) <= module.steps.steps_done:
+            self._seen.weights.append(_flat(module.steps.model))
+            self._seen.clip_norms.append(module.steps.figures().get("clip_norm", math.nan))
         else:
             self._seen.batches.pop()
 
@@ -156,7 +156,7 @@ def ran(folder: Path, *overrides: str, seed: int = 1, records: Records | None = 
     gate = Gate(result.events, result.budget, ledger, secrets)
     store = Store(Asked(seen), torch.device("cpu"))
     module = train.build(StepContext(result, model, store, gate, secrets))
-    fit_steps(module, Outside(seen), torch.device("cpu"), result.length.steps)
+    fit_steps(module, Outside(seen), result.length.steps)
     assert gate.close() == "completed"
     assert len(seen.batches) == len(seen.moves) == result.length.steps
     return seen

@@ -61,6 +61,7 @@ def test_a_policy_is_asked_by_every_request_and_by_a_rehearsal(recipe: Path) -> 
     ("options", "code"),
     [
         (RunOptions(model=cast("Any", object())), "Q109"),
+        (RunOptions(trainer="python"), "Q109"),
         (RunOptions(train=object()), "Q110"),
         (RunOptions(test=object()), "Q110"),
     ],

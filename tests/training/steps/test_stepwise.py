@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as lightning
 import pytest
@@ -18,30 +18,27 @@ from dprecipe.faults import RunFailed
 from dprecipe.training.program.evaluate import HeldOut
 from dprecipe.training.publish import provenance
 from dprecipe.training.run import checkpoint
-from dprecipe.training.steps import fit, stepwise
+from dprecipe.training.steps import fit, stepwise, together
 
 CPU, ELSEWHERE = torch.device("cpu"), torch.device("meta")
 
 
-class Module(nn.Module):
-    """On a device that is not the CPU, with the state of AdamW, whose counters are on the CPU."""
+class Steps:
+    """With a model on a device that is not the CPU, and the state of AdamW, whose counters are on the CPU."""
+
+    device = ELSEWHERE
 
     def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 2, device=ELSEWHERE)
-        self.register_buffer("held", torch.zeros(2, device=ELSEWHERE))
-        self.optimizer = torch.optim.AdamW(self.parameters())
-        for parameter in self.parameters():
+        self.model = nn.Linear(3, 2, device=ELSEWHERE)
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         self.optimizer.step()
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return self.optimizer
 
     def request_stop(self) -> None: ...
 
     def devices(self) -> dict[str, str]:
-        result = {name: tensor.device.type for name, tensor in self.state_dict().items()}
+        result = {name: tensor.device.type for name, tensor in self.model.state_dict().items()}
         for state in self.optimizer.state.values():
             result |= {name: value.device.type for name, value in state.items()}
         return result
@@ -54,12 +51,13 @@ class Trainer:
         assert type(given["strategy"]) is SingleDeviceStrategy  # and none that makes buckets of gradients
         assert given["strategy"].root_device == ELSEWHERE
 
-    def fit(self, module: Module, _: Any) -> None:
-        for state in module.optimizer.state.values():  # of a device without memory nothing can be moved
+    def fit(self, module: Any, _: Any) -> None:
+        optimizer = module.steps.optimizer
+        for state in optimizer.state.values():  # of a device without memory nothing can be moved
             state.update({name: torch.zeros(value.shape) for name, value in state.items()})
-        _optimizers_to_device([module.optimizer], CPU)
-        module.to_empty(device=CPU)
-        assert set(module.devices().values()) == {"cpu"}
+        _optimizers_to_device([optimizer], CPU)
+        module.to(CPU)
+        assert {*module.steps.devices().values()} == {"cpu", "meta"}  # the model is hidden from it
 
 
 @pytest.mark.parametrize("ends", [None, SystemExit, RuntimeError])
@@ -73,22 +71,21 @@ def test_after_training_all_is_on_the_device(ends: type[BaseException] | None, m
             raise ends("it ends")
 
     monkeypatch.setattr(Trainer, "fit", cut_short)
-    module = Module()
-    before = module.devices()
+    steps = Steps()
+    before = steps.devices()
     assert before == {
-        "layer.weight": "meta",
-        "layer.bias": "meta",
-        "held": "meta",
+        "weight": "meta",
+        "bias": "meta",
         "step": "cpu",
         "exp_avg": "meta",
         "exp_avg_sq": "meta",
     }
     if ends is None:
-        stepwise.fit_steps(module, lightning.Callback(), ELSEWHERE, 1)
+        stepwise.fit_steps(cast(Any, steps), lightning.Callback(), 1)
     else:
         with pytest.raises(KeyboardInterrupt if ends is SystemExit else ends):
-            stepwise.fit_steps(module, lightning.Callback(), ELSEWHERE, 1)
-    assert module.devices() == before
+            stepwise.fit_steps(cast(Any, steps), lightning.Callback(), 1)
+    assert steps.devices() == before
 
 
 def test_held_out_records_are_scored_in_full_precision() -> None:
@@ -137,7 +134,7 @@ def test_a_step_ends_when_the_device_has_done_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
     stopwatch, trainer = stepwise.Stopwatch(), lightning.Trainer.__new__(lightning.Trainer)
     for device in ("cuda:1", "cpu"):
-        stopwatch.on_train_batch_end(trainer, SimpleNamespace(device=torch.device(device)))
+        stopwatch.on_train_batch_end(trainer, SimpleNamespace(steps=SimpleNamespace(device=torch.device(device))))
     assert waited == [torch.device("cuda", 1)]
     assert stopwatch.seconds_per_step >= 0
 
@@ -147,7 +144,8 @@ def test_a_stopwatch_tells_the_usual_step_and_ends_after_some_time(monkeypatch: 
     monkeypatch.setattr(fit.time, "monotonic", lambda: next(ends))
     stopwatch, trainer = fit.Stopwatch(), lightning.Trainer.__new__(lightning.Trainer)
     stops: list[int] = []
-    module = SimpleNamespace(device=torch.device("cpu"), request_stop=lambda: stops.append(1))
+    steps = SimpleNamespace(device=torch.device("cpu"), request_stop=lambda: stops.append(1))
+    module = SimpleNamespace(steps=steps)
     for step in range(1, 8):
         stopwatch.on_train_batch_end(trainer, module)
         assert len(stops) == max(0, step - 4)
@@ -158,13 +156,13 @@ def test_processes_agree_on_who_adds_noise_which_is_outside_the_plan(monkeypatch
     """One that divides sums and one that does not would send each other parts of different things."""
     checked = dict[str, Any]()
     processes = SimpleNamespace(rank=0, count=2, check_same=checked.__setitem__)
-    monkeypatch.setattr(stepwise, "join_processes", lambda device: processes)
+    monkeypatch.setattr(together, "join_processes", lambda device: processes)
     monkeypatch.setattr(provenance, "private_of", lambda records: [b"records"])
     plan: Any = SimpleNamespace(
         digest="sha256:ab", runtime=SimpleNamespace(sharding="optimizer", physical_batch="auto")
     )
     program: Any = SimpleNamespace(device=CPU, model=nn.Linear(2, 1), sets=SimpleNamespace(train=None))
-    stepwise.processes_of(plan, program)
+    together.processes_of(plan, program)
     assert checked["runtime.sharding"] == "optimizer"
     assert checked["runtime.physical_batch"] == "auto"
     assert {"version of dprecipe", "set of records", "model", "plan"} <= checked.keys()

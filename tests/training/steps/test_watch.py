@@ -52,7 +52,8 @@ def test_scores_take_a_small_part_of_the_time(steps: int, epoch: int, held_out: 
 def test_a_stop_before_the_first_step_scores_nothing_that_is_not_whole(small: Callable[..., Plan]) -> None:
     """Processes with shards of the average put them together only where a step is about to be scored."""
     gate = SimpleNamespace(stop_reason=None, done=0)
-    module = SimpleNamespace(is_whole=False, steps_done=0, events_done=0, gate=gate)
+    steps = SimpleNamespace(is_whole=False, steps_done=0, events_done=0, gate=gate)
+    module = SimpleNamespace(steps=steps, guard=None)
     loggers: Any = SimpleNamespace(are_used=False, takes_public_scores=False)
     watch = Watch(small(), SpentCurve(small()), None, None, lambda *rest: None, lambda content: None, loggers)
     watch.on_train_batch_end(cast(Any, SimpleNamespace(should_stop=True)), module)  # asks for no weights

@@ -101,7 +101,7 @@ def test_t2_the_batches_of_a_run_are_drawn_by_the_events_on_record(
 
     monkeypatch.setattr(Store, "batch", seeing)
     module._store.augments = True
-    fit_steps(module, lightning.Callback(), torch.device("cpu"), 25)
+    fit_steps(module, lightning.Callback(), 25)
     # Augmentation and dropout draw anew in every batch, or one record would decide what is drawn for the next.
     assert len(set(seeds)) == 25
     (charge,) = result.events
@@ -119,12 +119,12 @@ def test_a_step_seeds_layers_only_where_one_may_draw(
     real = noisy_steps.drawing_from
     monkeypatch.setattr(noisy_steps, "drawing_from", lambda seed, device: seeds.append(seed) or real(seed, device))
     _, module = program()
-    fit_steps(module, lightning.Callback(), torch.device("cpu"), 3)
+    fit_steps(module, lightning.Callback(), 3)
     assert seeds == []
     _, module = program()
     model = nn.Sequential(nn.Dropout(0.5), module.model)
     module = train.build(replace(module.context, model=model))
-    fit_steps(module, lightning.Callback(), torch.device("cpu"), 3)
+    fit_steps(module, lightning.Callback(), 3)
     assert len(set(seeds)) == len(seeds) == module.steps_done > 2
 
 
@@ -150,10 +150,10 @@ def test_t1_t16_every_noisy_sum_is_divided_by_the_public_batch_size(
     class Ends(lightning.Callback):
         def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
             if len(moves) > len(done):
-                done.append(-(moves[-1] + flat(module.model)))
+                done.append(-(moves[-1] + flat(module.steps.model)))
 
     done: list[Tensor] = []
-    fit_steps(module, Ends(), torch.device("cpu"), 25)
+    fit_steps(module, Ends(), 25)
     assert result.mechanism_plan.expected_batch == 10.0
     assert len(done) == len(sums) == 25
     for size, noisy, moved in zip(sizes, sums, done, strict=True):
@@ -227,7 +227,7 @@ def test_what_noisy_counts_decided_goes_into_checkpoints_and_comes_back_exactly(
 
 def test_a_run_resumes_with_the_clip_norm_of_its_checkpoint(program: Callable[..., tuple[Plan, NoisySteps]]) -> None:
     _, first = program(ADAPTIVE)
-    fit_steps(first, lightning.Callback(), torch.device("cpu"), 25)
+    fit_steps(first, lightning.Callback(), 25)
     state = first.state()
     assert state["sums"] == first.figures() != {"clip_norm": 0.5}
     _, second = program(ADAPTIVE)

@@ -98,15 +98,15 @@ class Seen(lightning.Callback):
         monkeypatch.setattr(Gate, "release", seeing)
 
     def on_train_batch_start(self, trainer: Any, module: Any, *_: Any) -> None:
-        self.before = flat(module.model)
+        self.before = flat(module.steps.model)
 
     def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
         if len(self.moves) < len(self.noisy):
-            self.moves.append(flat(module.model) - self.before)
+            self.moves.append(flat(module.steps.model) - self.before)
 
 
 def ran(module: NoisySteps, seen: Seen) -> Seen:
-    fit_steps(module, seen, torch.device("cpu"), module.steps_left)
+    fit_steps(module, seen, module.steps_left)
     assert len(seen.moves) == 6
     return seen
 
