@@ -55,6 +55,7 @@ SORTED = {
     "training/processes/processes.py: reporting_unreachable": MACHINE,
     "training/processes/sharded_weights.py: check_in_blocks": "asked by `StepwiseRunner.prepare`",
     "training/processes/shards.py: check_divisible": "asked by `StepwiseRunner.prepare`",
+    "training/steps/watch.py: Watch._measure_spent": INTERNAL,
     "training/steps/step_failures.py: TensorSnapshot._check_unmoved": "private records: the probe saw no weight move",
     "training/steps/step_failures.py: locate_failures": "private records: synthetic ones raised nothing",
 }
