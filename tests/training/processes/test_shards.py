@@ -174,7 +174,7 @@ def test_two_processes_with_shards_make_the_sums_and_updates_of_one(tmp_path: Pa
     hold_equal(tmp_path, 305)
 
 
-def hold_equal(tmp_path: Path, numbers: int) -> None:
+def hold_equal(tmp_path: Path, numbers: int, rounding: float = 1e-5) -> None:
     """Two processes with so many trained numbers each do what one does with all of them."""
     starts = {"one": [sys.executable], "two": [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]}
     for name, start in starts.items():
@@ -192,7 +192,7 @@ def hold_equal(tmp_path: Path, numbers: int) -> None:
         assert set(draws) <= {numbers, 2 * numbers}
     for name in ("released", "optimizer"):
         scale = float(one[name].abs().max())
-        assert float((one[name] - two[name]).abs().max()) < 1e-5 * scale, name
+        assert float((one[name] - two[name]).abs().max()) < rounding * scale, name
 
 
 def read_own(folder: Path, name: str) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def test_two_processes_with_weights_in_shards_make_the_sums_and_updates_of_one(t
     recipe = recipe.replace("{kind: adam, lr: 0.05}", "{kind: sgd, lr: 0.5, momentum: 0.9}")
     recipe = recipe.replace("training:\n", FILTER)
     (tmp_path / "recipe.yaml").write_text(recipe, encoding="utf-8")
-    hold_equal(tmp_path, 1181)
+    hold_equal(tmp_path, 1181, 5e-5)  # ahead of the weights, rounding counts more
 
 
 DECODER = """\
