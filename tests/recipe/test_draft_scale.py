@@ -38,7 +38,7 @@ def test_features_are_measured_as_a_run_reads_them() -> None:
     assert found is not None
     ages = [age / 100 for age in AGES]
     doses = [float(text) / 10 for text in SAMPLE["dose"]]
-    features = [
+    features: list[list[float]] = [
         ages, [1, 0, 1, 1, 1, 0], [0, 1, 0, 0, 0, 1], [0] * 6,  # none of the declared wards
         [0, 0, 1, 0, 0, 1], [0, 1, 0, 0, 0, 0], doses,
     ]  # fmt: skip
@@ -50,7 +50,8 @@ def test_features_are_measured_as_a_run_reads_them() -> None:
         for one, mean, std in zip(features, found.means, found.deviations, strict=True)
     ]
     lengths = [1 + sum(value**2 for value in row) for row in zip(*scaled, strict=True)]
-    assert found.measured == Measured(7, pytest.approx(math.sqrt(statistics.mean(lengths))), 0.0, 0.0)
+    assert found.measured.norm == pytest.approx(math.sqrt(statistics.mean(lengths)))
+    assert found.measured == Measured(7, found.measured.norm, 0.0, 0.0)
 
 
 def test_a_recipe_lists_no_more_constants_than_can_be_read() -> None:
