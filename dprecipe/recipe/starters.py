@@ -123,7 +123,7 @@ def make_starter(
 def make_head(name: str, file: str) -> str:
     """Returns the beginning of a recipe: what to do with its `file`, and its name."""
     shown = shlex.quote(file) if file.isprintable() else "RECIPE"  # a comment is one line
-    return HEAD.format(name=name, file=shown)
+    return HEAD.format(name=dump_inline(name), file=shown)
 
 
 def _write_release(statement: Mapping[str, Any]) -> str:

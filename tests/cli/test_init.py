@@ -13,7 +13,7 @@ from dprecipe.cli.init import init, init_from, make_name
 from dprecipe.cli.validate import check
 from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan
-from dprecipe.recipe.read import read_text
+from dprecipe.recipe.read import read, read_text
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 
 
@@ -86,3 +86,10 @@ def test_unknown_words_and_unwritable_places(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("stem", "name"), [("a b", "a-b"), ("_x", "x"), ("é", "recipe"), ("x" * 200, "x" * 100)])
 def test_names_come_from_the_file(stem: str, name: str) -> None:
     assert make_name(Path(f"{stem}.yaml")) == name
+
+
+@pytest.mark.parametrize("stem", ["7", "1e3", "null", "yes", "0x10", "2026-01-01"])
+def test_a_name_that_yaml_takes_for_something_else_is_quoted(stem: str, tmp_path: Path) -> None:
+    recipe = tmp_path / f"{stem}.yaml"
+    init(recipe)
+    assert read(recipe).recipe.name == stem
