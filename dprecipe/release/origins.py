@@ -25,8 +25,8 @@ INDEPENDENT = (
 """Text of the assumption about somebody else's program that no probe can check."""
 OUTSIDE = (
     "a trainer from Python took the steps, and its callbacks ran between them, in reach of records and gradients: what "
-    "they kept or published was made of covered values alone. They moved no weight: each noisy step began on the "
-    "weights that the one before had left, which was compared"
+    "they kept or published was made of covered values alone, and they changed nothing of a step. Each began on the "
+    "model and the state that the one before had left, which was compared"
 )
 """Text of the assumption about callbacks."""
 INDEPENDENCE = "independence"

@@ -22,7 +22,7 @@ from dprecipe.contract.plan import Plan, PolicyRecord
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.policy.apply import enforce_on_run
-from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.privacy.ledger import Ledger, LedgerWriter, read_unopened
 from dprecipe.timeline import current_timeline
 from dprecipe.training.processes.launch import NAME as LAUNCH
 from dprecipe.training.processes.launch import name_launch
@@ -132,6 +132,14 @@ class RunFolder:
             return tuple(PolicyRecord(str(each["name"]), str(each["digest"])) for each in content)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return ()
+
+    @property
+    def began_under_trainer(self) -> bool:
+        """True if somebody's own trainer took steps of the run, as its ledger says."""
+        with suppress(OSError):
+            ledger = read_unopened(self.ledger)
+            return ledger is not None and any(each.get("trainer") == "python" for each in ledger.programs)
+        return False
 
     @staticmethod
     def default(plan: Plan, base: Path = Path("runs")) -> Path:

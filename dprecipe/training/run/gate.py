@@ -147,6 +147,7 @@ class Gate:
         self._charged = run_lengths(charged)
         self._block: tuple[Event, int, int] | None = None  # event, reserved, admitted
         self._admitted = 0
+        self._ticket: Ticket | None = None
         self._left: tuple[Event, int] | None = None
         self._ledger_seconds = 0.0
         self._last = time.monotonic()
@@ -181,10 +182,13 @@ class Gate:
         self._block = (block[0], block[1], block[2] + 1)
         self._admitted += 1
         self.done += 1
-        return Ticket(event, self._admitted)
+        self._ticket = Ticket(event, self._admitted)
+        return self._ticket
 
     def release(self, ticket: Ticket, clipped: ClippedSum, shard: int = 0) -> Tensor:
-        """Returns the clipped sum plus noise: see `SumNoise.release`."""
+        """Returns the clipped sum plus noise: see `SumNoise.release`. The ticket is the last one that was given."""
+        if ticket is not self._ticket:
+            raise InternalFault("this gate gave no such ticket, or has given another one since")
         return self._noise.release(ticket, clipped, shard)
 
     def close(self, interrupted: bool = False) -> StopReason:

@@ -131,7 +131,8 @@ def request_run(plan: Plan, options: RunOptions) -> RunRequest:
     if place == "complete":
         return request
     began = RunFolder(path).policies if resume else None
-    request = replace(request, plan=enforce_on_run(plan, root, options.replaced, began))
+    replaced = {*options.replaced, *(["trainer"] if resume and RunFolder(path).began_under_trainer else [])}
+    request = replace(request, plan=enforce_on_run(plan, root, sorted(replaced), began))
     if place != "follower":
         RunFolder.open(path, plan) if resume else RunFolder.absent(path)
     load_signing_key(plan)

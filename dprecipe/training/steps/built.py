@@ -19,6 +19,7 @@ from dprecipe.training.run.start import Prepared, explain_memory, prepare
 from dprecipe.training.steps.fit import move_back
 from dprecipe.training.steps.module import NoisyModule, count_steps
 from dprecipe.training.steps.noisy_steps import NoisySteps
+from dprecipe.training.steps.outside import Structure, describe_structure
 from dprecipe.training.steps.stepwise import OpenAttempt, StepwiseRunner
 from dprecipe.training.steps.trainer_settings import check_trainer, list_callbacks
 from dprecipe.training.steps.watch import Stopping
@@ -44,6 +45,8 @@ class Certifying(lightning.Callback):
         self._built = built
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: lightning.LightningModule, *rest: Any) -> None:
+        if self._built.module.guard is not None:
+            self._built.module.guard.check()
         self._built.training.watch.on_train_batch_end(trainer, self._built.module, *rest)
 
     def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
@@ -71,12 +74,13 @@ class Built:
     | `out` | the run folder, the same as that of `dprecipe run` |
 
     Guarantees: whatever the trainer and its other callbacks do, no noise is drawn before its event is in the ledger;
-    the trainer is looked at before anything is spent; a weight that is moved between two steps ends the attempt. What
-    callbacks may see is declared in the certificate (`provenance.trainer`).
+    the trainer is looked at before anything is spent; a model or a state that is changed between two steps ends the
+    attempt. What callbacks may see is declared in the certificate (`provenance.trainer`).
     """
 
     def __init__(self, prepared: Prepared, runner: StepwiseRunner) -> None:
         self._prepared, self._runner = prepared, runner
+        self._structure = describe_structure(self._program.model)  # as it was tried just now
         self._stack = ExitStack()
         self._training: OpenAttempt | None = None
         self._outcome: Run | Fault | None = None
@@ -101,30 +105,35 @@ class Built:
         """Ends the attempt after the step in hand: `build` with `resume=True` continues it."""
         self.training.steps.request_stop()
 
-    def _check(self, trainer: lightning.Trainer) -> None:
-        if self._training is not None or self._outcome is not None:
+    def _check(self, trainer: lightning.Trainer | None) -> None:
+        if self._outcome is not None:
             raise UsageFault(
                 "this run was trained already, and its ledger is closed",
                 "take the result with built.release(); if it was interrupted, build it again with resume=True",
             )
-        check_trainer(trainer, self.data, self._program.device)
-        missing = [callback for callback in self.callbacks if callback not in list_callbacks(trainer)]
-        if missing:
+        if trainer is None:
+            raise UsageFault("the module is in no trainer", "call trainer.fit(built.module, built.data)")
+        check_trainer(trainer, self.module, self.data, self._program.device)
+        callbacks = list_callbacks(trainer)
+        if any(callback not in callbacks for callback in self.callbacks):
             raise UsageFault(
                 "the trainer lacks the callbacks that open and close the ledger",
                 "write Trainer(callbacks=[*built.callbacks, …])",
             )
+        callbacks.sort(key=lambda callback: callback not in self.callbacks)  # ours see a state before others do
 
     @property
     def _program(self) -> Any:
         return self._prepared.program
 
-    def _open(self) -> NoisySteps:
+    def _open(self) -> tuple[NoisySteps, Structure]:
         """Makes the run folder and opens the ledger; runs the paid steps of preprocessing.
 
         Raises:
             Fault: as `dprecipe.run` does.
         """
+        if self._training is not None:
+            raise UsageFault("this run is being trained", "build another one")
         try:
             with ExitStack() as stack:
                 stack.enter_context(measure_run())
@@ -138,20 +147,21 @@ class Built:
         except EndedWithoutModel as ended:
             self._outcome = ended.run
             raise RunFailed(ended.run.remarks[0], "built.release() is the release of what was spent") from None
-        except Fault as fault:
-            self._outcome = fault
+        except BaseException as error:
+            if self.out.exists():  # else nothing has begun, and another try may
+                self._outcome = _explain(error)
             raise
-        return self._training.steps
+        return self._training.steps, self._structure
 
     def close(self, error: BaseException | None) -> None:
         """Settles the ledger and publishes, or notes why not: see `release`."""
         if self._training is None or self._outcome is not None:
             return
         training, self._training = self._training, None
-        move_back(training.steps)
-        training.steps.model.to(training.steps.device)
         try:
             with self._stack:  # its end settles the ledger; it publishes if nothing is raised
+                move_back(training.steps)
+                training.steps.model.to(training.steps.device)
                 if error is not None:
                     raise error
                 if self.module.guard is not None:
@@ -159,16 +169,9 @@ class Built:
             self._outcome = training.run
         except EndedWithoutModel as ended:
             self._outcome = ended.run
-        except Fault as fault:
-            self._outcome = fault
-            if error is None and not isinstance(fault, Interrupted):
-                raise
         except BaseException as other:
-            self._outcome = RunFailed(
-                f"training ended with {type(other).__name__}; what was drawn is in the ledger",
-                "mend what raised it, and continue by dprecipe.build(plan, out, resume=True)",
-            )
-            if other is not error:
+            self._outcome = _explain(other)
+            if other is not error and not isinstance(other, Interrupted):
                 raise
 
     def release(self) -> Run:
@@ -179,11 +182,22 @@ class Built:
             Interrupted: training stopped before the plan's end: `build` with `resume=True` continues it.
             Fault: whatever else ended it.
         """
+        if self._training is not None:  # a callback of somebody's raised where ours were to close
+            self.close(Interrupted("the trainer never came to its end", "build the run again with resume=True"))
         if isinstance(self._outcome, Run):
             return self._outcome
         if self._outcome is not None:
             raise self._outcome
         raise UsageFault("nothing was trained", "call trainer.fit(built.module, built.data) first")
+
+
+def _explain(error: BaseException) -> Fault:
+    if isinstance(error, Fault):
+        return error
+    return RunFailed(
+        f"training ended with {type(error).__name__}; what was drawn is in the ledger",
+        "mend what raised it, and continue by dprecipe.build(plan, out, resume=True)",
+    )
 
 
 def build_run(plan: Plan, options: RunOptions) -> Built:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, cast, final
+from typing import Any, final
 
 import torch
-from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -15,7 +14,7 @@ from dprecipe.faults import InternalFault, UsageFault
 from dprecipe.training.checks.memory_meter import SMALLER_PARTS, explain_out_of_memory
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.steps.noisy_steps import NoisySteps
-from dprecipe.training.steps.outside import WeightGuard
+from dprecipe.training.steps.outside import StateGuard, Structure, in_declared_precision
 from dprecipe.training.steps.step_failures import StepFailed
 
 CALL_SECONDS = 0.2
@@ -31,22 +30,23 @@ class NoisyModule(lightning.LightningModule):
     of private records.
 
     With `guard`, code of somebody else runs between the steps: each call takes one step, the trainer counts it, and no
-    step begins on weights that anything but a step has moved.
+    step begins on a state that anything but a step has moved.
     """
 
     def __init__(
         self,
         steps: NoisySteps | None = None,
         check: Callable[[Any], None] = lambda trainer: None,
-        open_steps: Callable[[], NoisySteps] | None = None,
+        open_steps: Callable[[], tuple[NoisySteps, Structure]] | None = None,
     ) -> None:
         """`check`: called with the trainer before anything else; raises if this trainer can't be used. `open_steps`:
-        opens an attempt of somebody's own trainer, once nothing but the steps is left to come."""
+        opens an attempt of somebody's own trainer, once nothing but the steps is left to come; with the structure of
+        the model that was tried."""
         super().__init__()
         self.automatic_optimization = False
         self._steps = steps
         self._check, self._open = check, open_steps
-        self.guard: WeightGuard | None = None
+        self.guard: StateGuard | None = None
 
     @property
     def steps(self) -> NoisySteps:
@@ -74,16 +74,15 @@ class NoisyModule(lightning.LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Returns the recipe's optimiser. A trainer asks for it after it has restored what it would restore."""
         if self._open is not None and self._steps is None:
-            self._steps = self._open()
-            self.guard = WeightGuard(self._steps)
+            self._check(self._trainer)
+            self._steps, structure = self._open()
+            self.guard = StateGuard(self._steps, structure)
             if not any(isinstance(layer, lightning.LightningModule) for layer in self._steps.model.modules()):
                 self.model = self._steps.model  # to be summed up and looked at
         return self.steps.optimizer
 
     def on_train_start(self) -> None:
-        if self.guard is not None:
-            # Counted by the trainer, and seen by its callbacks.
-            self.steps.move = cast("LightningOptimizer", self.optimizers()).step
+        self._check(self.trainer)
         self.steps.start()
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
@@ -95,7 +94,7 @@ class NoisyModule(lightning.LightningModule):
             StepFailed: memory ran out, a module from Python raised, or a weight was moved between two steps.
         """
         steps, guard, until = self.steps, self.guard, time.monotonic() + CALL_SECONDS
-        with explain_out_of_memory("in a step", SMALLER_PARTS, StepFailed):
+        with explain_out_of_memory("in a step", SMALLER_PARTS, StepFailed), in_declared_precision(steps.device):
             if guard is not None:
                 guard.check()
             while goes_on := steps.take_step():
@@ -105,6 +104,10 @@ class NoisyModule(lightning.LightningModule):
                 guard.keep()
         if not goes_on:
             self.trainer.should_stop = True
+        elif guard is not None:  # the trainer counts steps that its own hooks don't see
+            counted = self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+            counted.increment_ready()
+            counted.increment_completed()
 
     def state_dict(self, *given: Any, **named: Any) -> dict[str, Any]:  # type: ignore[override]
         """Returns the weights after the last noisy step, for checkpoints of somebody's own: they are covered."""

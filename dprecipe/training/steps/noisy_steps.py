@@ -103,10 +103,9 @@ class NoisySteps:
         self._moved = self._trained if self._shard is None else [self._shard.weights]
         """Parameters that the optimiser moves: the trained ones, or this process's shard of them."""
         self.optimizer = optimizer_of(plan.training.descent, nn.ParameterList(self._moved))
-        self.move: Callable[[], object] = self.optimizer.step
-        """Takes the optimiser's step; a trainer that shows it to callbacks takes it in its own way."""
         self._gradient = FlatGradient(self._moved)
         self._gathered: dict[str, Any] | None = None
+        self._fixed: dict[str, Any] | None = None
         self._draws = not is_draw_free(model)
         self._pending: tuple[Ticket, Iterator[tuple[int, UnitNumbers]]] | None = None
 
@@ -269,7 +268,7 @@ class NoisySteps:
         self._gradient.set(gradient)
         apply_weight_decay(spec, optimizer, lr)
         before = None if linear or _is_one(factor) else [parameter.detach().clone() for parameter in self._moved]
-        self.move()
+        optimizer.step()
         if before is not None:
             factors = cut_like(torch.as_tensor(factor, dtype=torch.float64).expand(gradient.numel()), self._moved)
             with torch.no_grad():
@@ -289,9 +288,13 @@ class NoisySteps:
         """Returns notes on how gradients were computed."""
         return self.sums.remarks()
 
+    def fix_state(self, state: dict[str, Any]) -> None:
+        """Makes this the state, whatever comes: what is there now is not what noisy steps have left."""
+        self._fixed = state
+
     def state(self) -> dict[str, Any]:
         """Returns all that a later attempt needs: tensors and numbers only."""
-        return {
+        return self._fixed or {
             "events_done": self.events_done,
             "steps_done": self.steps_done,
             "model": self._weights(),

@@ -15,15 +15,20 @@ Objection = tuple[str, str]
 LENGTH = "leave it out: training.epochs (or steps) of the recipe says how long to train; a time limit is max_time"
 
 
-def check_trainer(trainer: lightning.Trainer, data: lightning.LightningDataModule, device: torch.device) -> None:
+def check_trainer(
+    trainer: lightning.Trainer,
+    module: lightning.LightningModule,
+    data: lightning.LightningDataModule,
+    device: torch.device,
+) -> None:
     """Checks that a trainer only counts steps: it divides, shortens, rounds and repeats nothing.
 
-    `data`: what it has to fit on. `device`: where the model is.
+    `module`, `data`: what it has to fit, and on what. `device`: where the model is.
 
     Raises:
         UsageFault: names everything that has to change, with a remedy for each.
     """
-    objections = [*_list_uses(trainer, data), *_list_arithmetic(trainer), *_list_lengths(trainer)]
+    objections = [*_list_uses(trainer, module, data), *_list_arithmetic(trainer), *_list_lengths(trainer)]
     objections += [*_list_places(trainer, device), *_list_callbacks(trainer)]
     if objections:
         what = "; ".join(message for message, _ in objections)
@@ -33,7 +38,11 @@ def check_trainer(trainer: lightning.Trainer, data: lightning.LightningDataModul
         )
 
 
-def _list_uses(trainer: lightning.Trainer, data: lightning.LightningDataModule) -> Iterator[Objection]:
+def _list_uses(
+    trainer: lightning.Trainer, module: lightning.LightningModule, data: lightning.LightningDataModule
+) -> Iterator[Objection]:
+    if trainer.lightning_module is not module or getattr(module, "_compiler_ctx", None) is not None:
+        yield "it was given another module than built.module", "write trainer.fit(built.module, built.data)"
     if trainer.state.fn != "fit":
         yield f"it was asked to {trainer.state.fn}", "score and predict with dprecipe.load_model(release)"
     elif getattr(trainer, "datamodule", None) is not data:
@@ -67,12 +76,16 @@ def _list_places(trainer: lightning.Trainer, device: torch.device) -> Iterator[O
             f"strategy {type(trainer.strategy).__name__}",
             "write devices=1; several devices train together by runtime.processes and dprecipe run",
         )
-    elif trainer.strategy.root_device != device:
+    elif _place(trainer.strategy.root_device) != _place(device):
         accelerator = "gpu" if device.type == "cuda" else device.type
         yield (
             f"it trains on {trainer.strategy.root_device}, and the model is on {device}",
             f'write accelerator="{accelerator}", or another runtime.device in the recipe',
         )
+
+
+def _place(device: torch.device) -> tuple[str, int]:
+    return device.type, device.index or 0
 
 
 def list_callbacks(trainer: lightning.Trainer) -> list[lightning.Callback]:

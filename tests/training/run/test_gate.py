@@ -57,10 +57,24 @@ def test_a_plan_within_the_budget_runs_whole(tmp_path: Path) -> None:
 def test_a_sum_that_is_bounded_in_another_norm_than_the_account_says_is_not_released(
     tmp_path: Path, event: Event, norm: Norm
 ) -> None:
-    ticket = Ticket(event, 1)
+    gated = gate(tmp_path / "l", 1, event)
+    ticket = gated.admit()
+    assert ticket is not None
     with pytest.raises(RunFailed, match=f"bounded in the {norm} norm"):
-        gate(tmp_path / "l", 1, event).release(ticket, ClippedSum(torch.zeros(3), 1.0, norm))
+        gated.release(ticket, ClippedSum(torch.zeros(3), 1.0, norm))
     assert ticket.used == 0
+
+
+def test_only_the_last_ticket_that_was_given_has_noise(tmp_path: Path) -> None:
+    gated = gate(tmp_path / "l", 2)
+    first, second = gated.admit(), gated.admit()
+    assert first is not None
+    assert second is not None
+    for ticket in (first, Ticket(EVENT, 2)):
+        with pytest.raises(RunFailed, match="gave no such ticket"):
+            gated.release(ticket, ClippedSum(torch.zeros(3), 1.0))
+        assert ticket.used == 0
+    gated.release(second, ClippedSum(torch.zeros(3), 1.0))
 
 
 def test_the_stop_is_a_refusal_before_the_budget_would_be_exceeded(tmp_path: Path) -> None:

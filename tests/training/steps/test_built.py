@@ -22,6 +22,7 @@ from torch import Tensor, nn
 import dprecipe
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
+from dprecipe.policy.find import POLICY_FILE
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import lock_ledger
 from dprecipe.training.run import gate
@@ -39,10 +40,14 @@ QUIET: dict[str, Any] = {
 FIXED = "runtime.insecure={seed: 3}"
 
 
-def train(built: Built, *callbacks: lightning.Callback, **given: Any) -> lightning.Trainer:
+def train(
+    built: Built, *callbacks: lightning.Callback, callbacks_first: bool = False, **given: Any
+) -> lightning.Trainer:
+    """`callbacks_first`: they are handed over before those of the run."""
+    both = [*callbacks, *built.callbacks] if callbacks_first else [*built.callbacks, *callbacks]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's own, about its libraries and its settings
-        trainer = lightning.Trainer(**{**QUIET, **given}, callbacks=[*built.callbacks, *callbacks])
+        trainer = lightning.Trainer(**{**QUIET, **given}, callbacks=both)
         trainer.fit(built.module, built.data)
     return trainer
 
@@ -252,21 +257,50 @@ def _learn(trainer: Any, module: Any) -> None:
     module.optimizers().step()
 
 
+def _mix_records(trainer: Any, module: Any) -> None:
+    module.steps.model.register_forward_hook(lambda layer, given, out: out + out.mean(0, keepdim=True))
+
+
+def _move_average(trainer: Any, module: Any) -> None:
+    module.steps.average.value.fill_(9.0)
+
+
+def _move_momentum(trainer: Any, module: Any) -> None:
+    for state in module.steps.optimizer.state.values():
+        state["momentum_buffer"].fill_(50.0)
+
+
+def _change_settings(trainer: Any, module: Any) -> None:
+    module.steps.optimizer.param_groups[0].update(momentum=0.99, maximize=True)
+
+
+def _hook_optimizer(trainer: Any, module: Any) -> None:
+    module.steps.optimizer.register_step_post_hook(lambda *_: _write_data(trainer, module))
+
+
+def _halve(trainer: Any, module: Any) -> None:
+    module.steps.model.half()
+
+
 def _regroup(trainer: Any, module: Any) -> None:
     module.steps.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
 
 
-SLOW = [pytest.param(act, marks=pytest.mark.slow) for act in (_add_weight, _replace_weight, _load, _learn, _regroup)]
+SLOW = [
+    pytest.param(act, marks=pytest.mark.slow)
+    for act in (_add_weight, _replace_weight, _load, _learn, _regroup, _change_settings, _hook_optimizer, _halve)
+]
 
 
-@pytest.mark.parametrize("act", [_freeze, _write_data, *SLOW])
+@pytest.mark.parametrize("act", [_freeze, _write_data, _mix_records, _move_average, _move_momentum, *SLOW])
 def test_a_callback_that_moves_the_model_ends_the_attempt(
     small: Small, tmp_path: Path, drawn: list[int], act: Callable[[Any, Any], None]
 ) -> None:
-    plan = small()
+    momentum, average = "training.optimizer.momentum=0.5", "training.average={kind: ema, decay: 0.5}"
+    plan = small(momentum, average, "training.steps=6")
     built = dprecipe.build(plan, tmp_path / "run")
-    with pytest.raises(RunFailed, match="other than a noisy step changed the model"):
-        train(built, Each(act))
+    with pytest.raises(RunFailed, match="other than a noisy step changed the run"):
+        train(built, Each(act), callbacks_first=True)
     assert not (tmp_path / "run" / "release").exists()
     assert charged(tmp_path / "run") == len(drawn) == 1
     with pytest.raises(RunFailed, match="other than a noisy step"):
@@ -357,17 +391,80 @@ def test_a_used_ticket_and_a_forged_one_draw_nothing(small: Small, tmp_path: Pat
 
     def forge(trainer: Any, module: Any) -> None:
         steps = module.steps
-        ticket = gate.Ticket(steps.gate.planned[0].event, 1)
-        ticket.used = ticket.releases
-        try:
-            steps.gate.release(ticket, None)
-        except Exception as error:
-            caught.append(str(error))
+        mine = gate.Ticket(steps.gate.planned[0].event, 77)
+        for ticket in (mine, steps.gate._ticket):
+            try:
+                steps.gate.release(ticket, steps.sum_units(mine, 0, np.arange(8)))
+            except Exception as error:
+                caught.append(str(error))
 
     train(built, Each(forge))
     assert built.release().stop_reason == "completed"
-    assert caught
+    assert len([text for text in caught if "no such ticket" in text]) * 2 == len(caught) > 50
     assert len(drawn) == charged(tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_autocast_of_somebody_elses_rounds_nothing(small: Small, tmp_path: Path) -> None:
+    plan, inside = small(FIXED), torch.autocast("cpu", torch.bfloat16)
+
+    class Rounds(lightning.Callback):
+        def on_train_start(self, trainer: Any, module: Any) -> None:
+            inside.__enter__()
+
+        def on_train_end(self, trainer: Any, module: Any) -> None:
+            inside.__exit__(None, None, None)
+
+    dprecipe.run(plan, tmp_path / "run")
+    built = dprecipe.build(plan, tmp_path / "built")
+    train(built, Rounds())
+    mine, theirs = weights(tmp_path / "run"), weights(tmp_path / "built")
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def test_settings_that_change_after_the_first_look_are_seen(small: Small, tmp_path: Path) -> None:
+    class Changes(lightning.Callback):
+        def setup(self, trainer: Any, module: Any, stage: str) -> None:
+            trainer.strategy.precision_plugin = lightning.plugins.MixedPrecision("bf16-mixed", "cpu")
+
+    built = dprecipe.build(small(), tmp_path / "run")
+    with pytest.raises(UsageFault, match="precision"):
+        train(built, Changes())
+    with pytest.raises(UsageFault):
+        built.module.configure_optimizers()
+    assert not (tmp_path / "run").exists()
+    train(built)
+    assert built.release().stop_reason == "completed"
+
+
+@pytest.mark.slow
+def test_a_ledger_is_closed_whoever_raises_first(small: Small, tmp_path: Path) -> None:
+    class Raises(lightning.Callback):
+        def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+            raise ZeroDivisionError
+
+        def on_exception(self, trainer: Any, module: Any, error: BaseException) -> None:
+            raise KeyError
+
+    plan = small("training.steps=4")
+    built = dprecipe.build(plan, tmp_path / "run")
+    with pytest.raises((ZeroDivisionError, KeyError)):
+        train(built, Raises(), callbacks_first=True)
+    again = dprecipe.build(plan, tmp_path / "run", resume=True)  # its lock is free
+    train(again)
+    assert again.release().stop_reason == "completed"
+
+
+def test_a_policy_is_asked_about_an_earlier_trainer(small: Small, tmp_path: Path) -> None:
+    plan = small("training.steps=4")
+    built = dprecipe.build(plan, tmp_path / "run")
+    train(built, Each(lambda trainer, module: built.request_stop()))
+    policy = "policy: dprecipe/v1\nname: house\nrules: [{name: plain, models: [logistic_regression]}]\n"
+    (tmp_path / POLICY_FILE).write_text(policy, encoding="utf-8")
+    with pytest.raises(dprecipe.PlanRefused, match="Q109"):
+        dprecipe.run(plan, tmp_path / "run", resume=True)
+    (tmp_path / POLICY_FILE).unlink()
+    assert dprecipe.run(plan, tmp_path / "run", resume=True).verified
 
 
 def test_a_certificate_that_hides_the_trainer_does_not_verify(small: Small, tmp_path: Path) -> None:
