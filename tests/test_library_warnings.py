@@ -104,7 +104,7 @@ def test_a_command_shows_nothing(option: str, tmp_path: Path) -> None:
 def test_every_public_function_ignores_warnings() -> None:
     functions = [value for name in dprecipe.__all__ if callable(value := getattr(dprecipe, name))]
     own = [value for value in functions if getattr(value, "__module__", "") == "dprecipe.api"]
-    assert len(own) == 8
+    assert len(own) == 9
     for function in own:
         assert function.__closure__ is not None
         assert function.__wrapped__.__name__ == function.__name__  # type: ignore[attr-defined]
