@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from dprecipe.language.training import Adam, LearningRateSchedule, Sgd
+from dprecipe.language.training import Adam, Sgd, WarmSchedule
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.mechanisms.pate.train import learn
 from dprecipe.mechanisms.pate.train.learn import (
@@ -28,7 +28,7 @@ LOGISTIC: dict[str, Any] = {"kind": "logistic_regression"}
 MLP: dict[str, Any] = {"kind": "mlp", "hidden": (7,)}
 LENET: dict[str, Any] = {"kind": "cnn", "preset": "lenet"}
 FOREST: dict[str, Any] = {"kind": "random_forest", "trees": 3}
-SCHEDULE = LearningRateSchedule(**{"schedule": "cosine", "from": 0.05, "to": 0.0})
+SCHEDULE = WarmSchedule(**{"schedule": "cosine", "from": 0.05, "to": 0.0})
 ADAM = Adam(kind="adam", lr=0.01, weight_decay=0.01)
 SGD = Sgd(kind="sgd", lr=SCHEDULE, momentum=0.9, weight_decay=0.01)
 
