@@ -47,6 +47,7 @@ SORTED = {
     "training/engine/sharded_sum.py: plan_passes": "models in shards are our own, and have a plan",
     "training/engine/sharded_sum.py: sharded_clipped_sum": "adaptive clipping, Laplace noise: R307",
     "training/run/gate.py: Gate.admit": INTERNAL,
+    "training/run/gate.py: Gate.release": INTERNAL,
     "training/run/gate.py: SumNoise.release": INTERNAL,
     "training/run/gate.py: distribution_of": INTERNAL,
     "training/steps/noisy_steps.py: NoisySteps._whole": INTERNAL,
