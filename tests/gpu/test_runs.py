@@ -56,6 +56,7 @@ def test_15_adapters_are_merged_where_they_are(gpu: torch.device, small: Small, 
 
 def test_15_a_rehearsal_describes_the_device(gpu: torch.device, small: Small) -> None:
     rehearsal = rehearse(small())
+    assert rehearsal.seconds is not None
     assert rehearsal.seconds > 0
     assert not [remark for remark in rehearsal.remarks if "single records" in remark]
 
