@@ -12,7 +12,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 _RESET = "\x1b[0m"
@@ -38,6 +38,12 @@ _COLOURS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 def make_printable(text: str) -> str:
     """Returns one line, with line breaks, control characters and changes of writing direction escaped."""
     return "".join(c if c.isprintable() or c == "\t" else _escaped(c) for c in text)
+
+
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the rows of a table as lines, each column as wide as its longest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def write_output(lines: Iterable[str]) -> None:

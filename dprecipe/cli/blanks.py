@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from dprecipe.faults import Finding, Place
 from dprecipe.recipe.blanks import LEFT_OPEN, is_blank, walk_scalars
 from dprecipe.recipe.vocabulary import Spot, choose_block, find_spot, list_keys
+from dprecipe.screen import align_columns
 from dprecipe.text import tree as nodes
 from dprecipe.text.load import parse
 
@@ -44,9 +45,7 @@ def describe_blanks(blanks: Sequence[Finding], text: str) -> list[str]:
     place = blanks[0].place
     where = f"{place.file}:{place.line}:{place.column}: " if place is not None else ""
     rows, meanings = _list_rows(blanks, text, place.file if place is not None else "")
-    cells = [HEAD, *(line for row in rows for line in _list_cells(row))]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(HEAD))]
-    table = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells)
+    table = align_columns([HEAD, *(line for row in rows for line in _list_cells(row))])
     return [
         f"{where}error[R103]: {len(blanks)} values are left open (FILL_IN)",
         *(f"  {line}" for line in table),

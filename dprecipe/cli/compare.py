@@ -30,7 +30,7 @@ from dprecipe.recipe.root import PointError
 from dprecipe.release.figures import render_svg_file
 from dprecipe.release.scores import SMALLER_IS_BETTER, format_score, spell_score
 from dprecipe.release.verify import verify
-from dprecipe.screen import as_json, show_document, write_output
+from dprecipe.screen import align_columns, as_json, show_document, write_output
 
 FORMATS = ("text", "json")
 SCHEMA = "dprecipe.compare/v1"
@@ -165,11 +165,7 @@ def _render_standing(standing: Standing) -> list[str]:
         )
     if all(row.baseline is None for row in standing.rows):
         cells = [line[:3] + line[4:] for line in cells]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]) - 1)]
-    lines = [f"protects {standing.terms}"]
-    for line in cells:
-        padded = [cell.ljust(width) for cell, width in zip(line, [*widths, 0], strict=True)]
-        lines.append(f"  {'  '.join(padded)}".rstrip())
+    lines = [f"protects {standing.terms}", *(f"  {line}" for line in align_columns(cells))]
     lines += [
         f"  * converted from δ = {', '.join(sorted({f'{run.delta:g}' for run in row.runs}))}, by its events: {row.name}"
         for row in standing.rows

@@ -13,6 +13,7 @@ from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.language.statement import join_lines
 from dprecipe.recipe.read import Loaded, LoadedPublic, read_any, read_unfinished
 from dprecipe.recipe.suggest import suggest_word
+from dprecipe.screen import align_columns
 from dprecipe.text.dump import dump
 from dprecipe.text.load import read_file
 
@@ -85,9 +86,8 @@ def show_gallery() -> list[str]:
         HEAD,
         *((x.path.stem, x.data, x.loaded.recipe.mechanism.kind, x.epsilon, x.accuracy) for x in exhibits),
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     return [
-        *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows),
+        *align_columns(rows),
         "accuracy in % on test or held-out records, of one run, of several or their mean; -: none is stated",
         "begin from one: dprecipe init --like RECIPE; digits come with dprecipe, other data do not",
     ]

@@ -15,7 +15,7 @@ from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath, Resume
 from dprecipe.cli.files import limit_notes
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
 from dprecipe.libraries import TRAINING, check_libraries
-from dprecipe.screen import write_note, write_output
+from dprecipe.screen import align_columns, write_note, write_output
 
 if TYPE_CHECKING:
     from dprecipe.sweep.cells import PlannedCell
@@ -146,9 +146,7 @@ def list_plans(grid: Grid, planned: Sequence[PlannedCell]) -> list[str]:
         else:
             spent = ["none", "none", f"{each.plan.length.steps:,} steps"]
         cells.append([*each.cell.values, *spent])
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
-    return [*lines, *(f"  {line}".rstrip() for line in table)]
+    return [*lines, *(f"  {line}" for line in align_columns(cells))]
 
 
 def _find_seed(recipe: object) -> int:

@@ -14,6 +14,7 @@ from dprecipe.release.folder import CERTIFICATE, METRICS
 from dprecipe.release.schema import Statement
 from dprecipe.release.scores import BASELINE, format_score, list_leading, read_numbers, select_numbers, spell_score
 from dprecipe.release.untrusted import ContentError, parse_object, read_bytes, validate_document
+from dprecipe.screen import align_columns
 from dprecipe.sweep.cells import PlannedCell
 from dprecipe.sweep.folder import SweepFolder
 from dprecipe.sweep.grid import Grid, SweepCell
@@ -106,10 +107,7 @@ def render_rows(grid: Grid, rows: Sequence[PointRow], metric: str | None) -> lis
         spent = ["–" if row.epsilon is None else f"{row.epsilon:.4g}"] if has_epsilon else []
         lost = f", {row.failures} failed" if row.failures else ""
         cells.append([*row.values, *spent, _show(row.score, metric), f"{len(row.scores)}{lost}"])
-    widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
-    ]
+    return [f"  {line}" for line in align_columns(cells)]
 
 
 def _show(score: Interval | None, metric: str | None) -> str:
