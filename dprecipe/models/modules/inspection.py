@@ -164,11 +164,7 @@ def inspect_steps(module: nn.Module) -> Iterator[Finding]:
 
 
 def _inspect_weights(module: nn.Module) -> Iterator[Finding]:
-    hooked = [
-        name
-        for name, parameter in module.named_parameters()
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None)
-    ]
+    hooked = [name for name, parameter in module.named_parameters() if is_hooked(parameter)]
     if hooked:
         yield Finding(
             "R345",
@@ -200,8 +196,8 @@ DRAW_FREE = frozenset(
     }
 )
 """Layers that never draw, by exact type: a subclass may."""
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_HOOKS_OF_PARAMETERS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+HOOKS_OF_PARAMETERS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 def is_draw_free(module: nn.Module) -> bool:
@@ -213,11 +209,16 @@ def is_draw_free(module: nn.Module) -> bool:
     return (
         not has_hooks_for_all()  # type: ignore[no-untyped-call]
         and all(type(layer) in DRAW_FREE and not _is_altered(layer) for layer in module.modules())
-        and not any(getattr(parameter, hooks) for parameter in module.parameters() for hooks in _HOOKS_OF_PARAMETERS)
+        and not any(map(is_hooked, module.parameters()))
     )
+
+
+def is_hooked(parameter: nn.Parameter) -> bool:
+    """Returns True if something is called with the gradient of a weight."""
+    return any(getattr(parameter, hooks) for hooks in HOOKS_OF_PARAMETERS)
 
 
 def _is_altered(layer: nn.Module) -> bool:
     """Returns True if a layer has hooks, or methods other than those of its type."""
     own = any(callable(getattr(type(layer), name, None)) for name in vars(layer))
-    return own or any(getattr(layer, hooks) for hooks in _HOOKS)
+    return own or any(getattr(layer, hooks) for hooks in HOOKS)

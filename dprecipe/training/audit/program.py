@@ -47,6 +47,7 @@ from dprecipe.training.program.records import Store
 from dprecipe.training.run.gate import Gate, Ticket
 from dprecipe.training.run.runner import PythonInputs
 from dprecipe.training.steps.contract import Build
+from dprecipe.training.steps.states import find_differences, flatten_state
 
 PART = 8
 """Units in a part of the engine, so that batches of a few parts are fast."""
@@ -334,28 +335,8 @@ def examine_replay(
                 rig.module.step_on(rig.ticket(), rig.number, np.arange(min(sizes[number], store.units)))
                 rig.number += 1
             recorded = recorded or [noisy for _, _, noisy in rig.gate.seen]
-            states.append({**_flatten(rig.module.state()), **_flatten(dict(rig.module.released_state()), "released.")})
+            states.append(flatten_state({**rig.module.state(), "released": rig.module.released_state()}))
     first, second = states
-    names = sorted(first.keys() | second.keys())
-    differing = sum(not _same(first.get(name), second.get(name)) for name in names)
+    differing, compared = len(find_differences(first, second)), len(first.keys() | second.keys())
     text = "weights, momentum, averages and adapted constants follow from noisy sums alone, bit for bit"
-    yield AuditFinding("program", "post_processing", text, Equality(differing=differing, compared=len(names)))
-
-
-def _flatten(state: Any, name: str = "") -> dict[str, Any]:
-    """Returns the tensors and numbers of a state, by their path."""
-    if isinstance(state, dict):
-        return {key: value for part, inner in state.items() for key, value in _flatten(inner, f"{name}{part}.").items()}
-    if isinstance(state, list | tuple):
-        return {key: value for at, inner in enumerate(state) for key, value in _flatten(inner, f"{name}{at}.").items()}
-    return {name: state}
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return (
-            one.shape == other.shape
-            and one.dtype == other.dtype
-            and torch.equal(one.detach().cpu().nan_to_num(), other.detach().cpu().nan_to_num())
-        )
-    return bool(one == other)
+    yield AuditFinding("program", "post_processing", text, Equality(differing=differing, compared=compared))

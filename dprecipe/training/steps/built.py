@@ -18,8 +18,7 @@ from dprecipe.training.run.runner import EndedWithoutModel, Run, runner_of
 from dprecipe.training.run.start import Prepared, explain_memory, prepare
 from dprecipe.training.steps.fit import move_back
 from dprecipe.training.steps.module import NoisyModule, count_steps
-from dprecipe.training.steps.noisy_steps import NoisySteps
-from dprecipe.training.steps.outside import Structure, describe_structure
+from dprecipe.training.steps.outside import StateGuard, describe_structure
 from dprecipe.training.steps.stepwise import OpenAttempt, StepwiseRunner
 from dprecipe.training.steps.trainer_settings import check_trainer, list_callbacks
 from dprecipe.training.steps.watch import Stopping
@@ -126,7 +125,7 @@ class Built:
     def _program(self) -> Any:
         return self._prepared.program
 
-    def _open(self) -> tuple[NoisySteps, Structure]:
+    def _open(self) -> StateGuard:
         """Makes the run folder and opens the ledger; runs the paid steps of preprocessing.
 
         Raises:
@@ -151,7 +150,7 @@ class Built:
             if self.out.exists():  # else nothing has begun, and another try may
                 self._outcome = _explain(error)
             raise
-        return self._training.steps, self._structure
+        return StateGuard(self._training.steps, self._structure)
 
     def close(self, error: BaseException | None) -> None:
         """Settles the ledger and publishes, or notes why not: see `release`."""

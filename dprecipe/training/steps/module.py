@@ -14,7 +14,7 @@ from dprecipe.faults import InternalFault, UsageFault
 from dprecipe.training.checks.memory_meter import SMALLER_PARTS, explain_out_of_memory
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.steps.noisy_steps import NoisySteps
-from dprecipe.training.steps.outside import StateGuard, Structure, in_declared_precision
+from dprecipe.training.steps.outside import StateGuard, in_declared_precision
 from dprecipe.training.steps.step_failures import StepFailed
 
 CALL_SECONDS = 0.2
@@ -37,11 +37,10 @@ class NoisyModule(lightning.LightningModule):
         self,
         steps: NoisySteps | None = None,
         check: Callable[[Any], None] = lambda trainer: None,
-        open_steps: Callable[[], tuple[NoisySteps, Structure]] | None = None,
+        open_steps: Callable[[], StateGuard] | None = None,
     ) -> None:
         """`check`: called with the trainer before anything else; raises if this trainer can't be used. `open_steps`:
-        opens an attempt of somebody's own trainer, once nothing but the steps is left to come; with the structure of
-        the model that was tried."""
+        opens an attempt of somebody's own trainer, once nothing but the steps is left to come."""
         super().__init__()
         self.automatic_optimization = False
         self._steps = steps
@@ -75,8 +74,8 @@ class NoisyModule(lightning.LightningModule):
         """Returns the recipe's optimiser. A trainer asks for it after it has restored what it would restore."""
         if self._open is not None and self._steps is None:
             self._check(self._trainer)
-            self._steps, structure = self._open()
-            self.guard = StateGuard(self._steps, structure)
+            self.guard = self._open()
+            self._steps = self.guard.steps
             if not any(isinstance(layer, lightning.LightningModule) for layer in self._steps.model.modules()):
                 self.model = self._steps.model  # to be summed up and looked at
         return self.steps.optimizer

@@ -197,6 +197,9 @@ def test_other_uses_are_refused_before_anything_is_spent(small: Small, tmp_path:
     torch.save({"pytorch-lightning_version": "2.0.0", "state_dict": {}}, tmp_path / "some.ckpt")
     with pytest.raises(UsageFault, match="ckpt_path"):
         trainer.fit(built.module, built.data, ckpt_path=tmp_path / "some.ckpt")
+    with pytest.raises(UsageFault, match=r"another module than built\.module"):
+        trainer.fit(torch.compile(built.module, backend="eager"), built.data)
+    vars(built.module)["_compiler_ctx"] = None  # as Lightning has it without a compiler
     with pytest.raises(UsageFault, match=r"training\.average"):
         train(built, StochasticWeightAveraging(0.1))
     with pytest.raises(UsageFault, match="nothing was trained"):
