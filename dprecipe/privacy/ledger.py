@@ -82,6 +82,11 @@ class Ledger:
         return next((seed for p in self.programs if (seed := p.get("insecure_seed")) is not None), None)
 
     @property
+    def trainer(self) -> Literal["recipe", "python"]:
+        """`python` if somebody's own trainer took the steps of any attempt."""
+        return "python" if any(program.get("trainer") == "python" for program in self.programs) else "recipe"
+
+    @property
     def resumes(self) -> int:
         return max(0, self.attempts - 1)
 

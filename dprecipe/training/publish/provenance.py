@@ -149,11 +149,6 @@ def check_trial(is_trial: bool, before: Ledger | None) -> None:
         )
 
 
-def find_trainer(ledger: Ledger) -> Origin:
-    """Returns "python" if the steps of any attempt were taken by a trainer from Python."""
-    return "python" if any(earlier.get("trainer") == "python" for earlier in ledger.programs) else "recipe"
-
-
 def device_name(device: torch.device) -> str:
     """Returns the device as the certificate names it."""
     return f"cuda: {torch.cuda.get_device_name(device)} ({UNTESTED})" if device.type == "cuda" else device.type

@@ -51,7 +51,7 @@ from dprecipe.training.processes.sharded_weights import gathers_weights
 from dprecipe.training.program.evaluate import HeldOut, Score
 from dprecipe.training.program.program import StepwiseProgram, Synthetic
 from dprecipe.training.publish import held
-from dprecipe.training.publish.provenance import RunProvenance, find_trainer
+from dprecipe.training.publish.provenance import RunProvenance
 from dprecipe.training.publish.released import tensors_of
 from dprecipe.training.run.folder import TRAINING, WHEN, RunFolder
 
@@ -146,7 +146,7 @@ def publish_nothing(
         facts = replace(
             provenance.facts((), commitment, *state_times(plan, started)),
             insecure_seed=ledger.insecure_seed,
-            trainer=find_trainer(ledger),
+            trainer=ledger.trainer,
         )
         return release_run(plan, folder, ledger, facts, [], lambda path: None)
 
@@ -216,7 +216,7 @@ def run_facts(
         provenance.facts(tensors, commitment, *state_times(plan, started)),
         steps_lost=finished.steps_lost,
         insecure_seed=ledger.insecure_seed,
-        trainer=find_trainer(ledger),
+        trainer=ledger.trainer,
         score=select_public(finished.score, plan.data) if _is_public(plan, finished) else None,
         kept=finished.kept,
         published=finished.published,

@@ -138,7 +138,7 @@ class RunFolder:
         """True if somebody's own trainer took steps of the run, as its ledger says."""
         with suppress(OSError):
             ledger = read_unopened(self.ledger)
-            return ledger is not None and any(each.get("trainer") == "python" for each in ledger.programs)
+            return ledger is not None and ledger.trainer == "python"
         return False
 
     @staticmethod
