@@ -85,11 +85,9 @@ def run(
     Raises:
         RecipeError, PlanRefused, UsageFault: see `dprecipe.training.run.request.request_run`; and the faults of a run.
     """
-    from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
+    from dprecipe.libraries import importing_libraries
 
-    _check_plan(plan)
-    check_libraries("training", *TRAINING)
-    _check_module("model", model)
+    _check_training(plan, model)
     with importing_libraries():
         from dprecipe.training.run.request import RunOptions, request_run
         from dprecipe.training.run.start import run as carry_out
@@ -126,11 +124,9 @@ def build(
             steps is secret.
         RecipeError, PlanRefused, Fault: as `run`, before anything is spent.
     """
-    from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
+    from dprecipe.libraries import importing_libraries
 
-    _check_plan(plan)
-    check_libraries("training", *TRAINING)
-    _check_module("model", model)
+    _check_training(plan, model)
     with importing_libraries():
         from dprecipe.training.run.request import RunOptions
         from dprecipe.training.steps.built import build_run
@@ -239,6 +235,14 @@ def load_model(release: str | Path, module: nn.Module | None = None) -> Released
         from dprecipe.models.load import load as load_released
 
     return load_released(release, module)
+
+
+def _check_training(plan: object, model: object) -> None:
+    from dprecipe.libraries import TRAINING, check_libraries
+
+    _check_plan(plan)
+    check_libraries("training", *TRAINING)
+    _check_module("model", model)
 
 
 def _check_plan(plan: object) -> None:
