@@ -1,4 +1,4 @@
-"""What a public draft measures on its sample: by other code, and only where it may."""
+"""Measurements of a public draft on its sample: by other code, and only where it may."""
 
 from __future__ import annotations
 

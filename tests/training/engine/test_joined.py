@@ -106,8 +106,8 @@ def convolutional() -> nn.Module:
 @pytest.mark.usefixtures("joining")
 @pytest.mark.parametrize("by_layer", [False, True])
 def test_a_sum_is_that_of_single_records(by_layer: bool) -> None:
-    """Of several parts, for parameters that are standardised and others, in one group or in one for each layer; a
-    record that is not finite adds nothing."""
+    """Several parts, parameters that are standardised and others, in one group or in one for each layer; a record that
+    is not finite adds nothing."""
     model = convolutional()
     batch = BatchPart(torch.randn(40, 2, 8, 8), torch.arange(40) % 3)
     batch.features[7, 0, 0, 0] = float("nan")
