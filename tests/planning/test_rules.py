@@ -161,7 +161,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p126-shares": ("data.preprocess=[{flatten: {}}, {dp_pca: {components: 20, share: 0.1}}]",),
     "p101-sech": ("mechanism.noise={family: gaussian, multiplier: auto}",),
     "p102-dpsgd-schedule": ("mechanism.noise.multiplier={schedule: linear, from: 1.90333, to: 1.26889}",),
-    "p104-shuffle": ("mechanism.sampling={scheme: poisson, batch_size: 64}",),
+    "p104-few-steps": ("mechanism.sampling.batch_size=359", "mechanism.sampling={scheme: full_batch}"),
     "p115-count": ("mechanism.clip.count_noise=1.6", "mechanism.noise.multiplier=auto"),
     "p116-adaptive": (
         "mechanism.noise={family: gaussian, multiplier: 2.0}",
@@ -241,7 +241,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
         "mechanism.noise=[{family: gaussian, multiplier: 4.0, epochs: 2}, {family: gaussian, multiplier: 4.0}]",
     ),
     "p130-gradients": ("mechanism.codebook={source: gaussian}", "mechanism.codebook={source: file, path: made.npz}"),
-    "p131-shuffle": (
+    "p131-dealt": (
         "mechanism.sampling={scheme: poisson, batch_size: 256}",
         "mechanism.sampling={scheme: full_batch}",
     ),
