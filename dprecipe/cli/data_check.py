@@ -25,6 +25,7 @@ from dprecipe.data.disjoint import check_files, check_records
 from dprecipe.data.facts import Role
 from dprecipe.data.files import data_root as find_root
 from dprecipe.data.load import read
+from dprecipe.data.problems import separate_faults
 from dprecipe.data.profile import Bars, ColumnProfile, SourceProfile, profile_source
 from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource
@@ -165,7 +166,7 @@ def check_sources(loaded: Loaded | LoadedPublic, root: Path) -> tuple[list[DataF
             check_records(data, root, records.get)
         except DataFault as fault:
             faults.append(fault)
-    return faults, profiles
+    return separate_faults(faults), profiles
 
 
 def _try_plan(loaded: Loaded | LoadedPublic) -> Plan | None:
@@ -216,15 +217,10 @@ def _write_report(report: Path, page: str) -> None:
 
 
 def _describe_faults(faults: Sequence[DataFault], shows_private: bool, fits: str = FITS) -> Iterator[str]:
-    """Yields all faults, each once: both sides of a split report a wrong size."""
-    seen: dict[tuple[str, str], list[DataFault]] = {}
     for fault in faults:
-        seen.setdefault((fault.message, fault.remedy), []).append(fault)
-    for fault, *others in seen.values():
         yield from list_lines(fault)
-        private = "\n".join(dict.fromkeys(one.private for one in (fault, *others) if one.private))
-        if private and shows_private:
-            yield from (f"  private: {line}" for line in private.split("\n"))
+        if fault.private and shows_private:
+            yield from (f"  private: {line}" for line in fault.private.split("\n"))
     if not faults:
         yield fits
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +16,9 @@ from dprecipe.language.words import join_with_or
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_head, make_starter
 from dprecipe.screen import ask_line, can_ask, write_output
 
+if TYPE_CHECKING:
+    from dprecipe.data.files import DataFile
+
 
 def init(
     path: Annotated[Path, typer.Argument(help="File to write.")] = Path("recipe.yaml"),
@@ -23,7 +27,9 @@ def init(
     sample: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="FILE", help="Draft the data block from a CSV, JSON lines, Parquet or NumPy file."
+            "--from",
+            metavar="FILE",
+            help="Draft the data block from a CSV, JSON lines, Parquet or NumPy file, or a 'pattern' of files.",
         ),
     ] = None,
     public: Annotated[
@@ -94,8 +100,8 @@ def init_from(
         DataFault: the file can't be read.
         PlanRefused: a policy above the recipe names the file that is called public.
     """
-    from dprecipe.data.files import DataFile, data_root
-    from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, read_sample
+    from dprecipe.data.files import data_root
+    from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, read_samples
     from dprecipe.policy.apply import enforce_on_sample
     from dprecipe.recipe.draft import Asked, Declarations, draft_data, find_names
     from dprecipe.recipe.mismatch import BLANK
@@ -112,14 +118,15 @@ def init_from(
     if mechanism not in drafted:
         raise UsageFault(f"there is no draft for the mechanism {mechanism}", f"choose one of {', '.join(drafted)}")
     root = data_root(None, path)
-    if public:
-        enforce_on_sample(file.absolute(), root, path)
+    declared = Path(os.path.relpath(file, root)).as_posix()
     try:
-        sample = read_sample(DataFile.of(file), MAX_ROWS if public else PRIVATE_ROWS)
+        files = _locate(file, declared, root, path)
+        for each in files if public else ():
+            enforce_on_sample(each.path.absolute(), root, path)
+        sample = read_samples(files, MAX_ROWS if public else PRIVATE_ROWS)
     except DataFault as fault:
         raise UsageFault(fault.message, fault.remedy) from None
     source = "npz" if isinstance(sample, Arrays) else sample.source
-    declared = Path(os.path.relpath(file, root)).as_posix()
     answers = Declarations()
     if private and asks:
         from dprecipe.cli.ask import ask_answers
@@ -138,6 +145,26 @@ def init_from(
         write_output([f"read off the private file: {names}{kinds}; check that these may be published, as a recipe is"])
     first = f"fill in each {BLANK}, then " if f": {BLANK}" in data.text else ""
     write_output([*data.remarks, f"wrote {path}; next: {first}dprecipe validate {shlex.quote(str(path))}"])
+
+
+def _locate(file: Path, declared: str, root: Path, recipe: Path) -> list[DataFile]:
+    """Returns the files that a path or a pattern names, which the recipe writes as `declared`.
+
+    Raises:
+        UsageFault: the recipe can't use the pattern, because its files don't lie below the data root.
+        DataFault: it matches no file.
+    """
+    from dprecipe.data.files import DataFile, is_pattern, leaves_root, locate_files
+
+    if file.exists() or not is_pattern(declared):
+        return [DataFile.of(file)]
+    if leaves_root(declared):
+        above = Path(*itertools.takewhile(lambda part: not is_pattern(part), file.parts))
+        remedy = f"write the recipe there: dprecipe init {shlex.quote(str(above / recipe.name))}"
+        if os.environ.get("DPRECIPE_DATA"):
+            remedy = f"set $DPRECIPE_DATA to {above.resolve()}, or to a folder above it"
+        raise UsageFault(f"{file}: a pattern matches files below the data root alone, {root}", remedy)
+    return locate_files([declared], root)
 
 
 def _draft_votes(path: Path, mechanism: str, file: Path) -> bool:

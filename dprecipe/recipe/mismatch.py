@@ -6,6 +6,7 @@ import json
 import re
 from decimal import Decimal, InvalidOperation
 
+from dprecipe.data.schema import UNKNOWN_SIZE
 from dprecipe.faults import Finding
 from dprecipe.language.base import Block
 from dprecipe.language.words import join_with_or
@@ -77,7 +78,8 @@ def find_mismatch(at: Spot) -> Finding:
         return Finding(
             "R103",
             f"left open: expected {describe_form(form)}",
-            f"write {describe_form(form)}, from what is known of the subject and not measured on private records",
+            f"write {describe_form(form)}, from what is known of the subject and not measured on private records"
+            + hint_at_size(at),
             at.dotted,
             at.place,
         )
@@ -86,7 +88,14 @@ def find_mismatch(at: Spot) -> Finding:
         code_, message = "R106", f"expected {describe_form(form)}, got {describe_node(node)}"
     else:
         code_, message = "R103", f"expected {describe_form(form)}, got {describe_node(node)}"
-    return Finding(code_, message, _remedy(at, form, node), at.dotted, at.place)
+    return Finding(code_, message, _remedy(at, form, node) + hint_at_size(at), at.dotted, at.place)
+
+
+def hint_at_size(at: Spot) -> str:
+    """Returns how to do without `data.size`, for its remedy, where its value names no number."""
+    value = at.node.value if isinstance(at.node, Scalar) else None
+    is_number = isinstance(at.node, Mapping | Sequence) or re.search("[0-9]", str(value))
+    return "" if at.path != ("data", "size") or is_number else f"; if it is not known: {UNKNOWN_SIZE}"
 
 
 def _remedy(at: Spot, form: Expect, node: Node | None) -> str:

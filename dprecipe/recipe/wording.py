@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from dprecipe.faults import Finding, Place
 from dprecipe.language.base import NAMES_ALIKE, Block
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.mismatch import describe_node, find_mismatch, report_unknown_kind, select_kind
+from dprecipe.recipe.mismatch import describe_node, find_mismatch, hint_at_size, report_unknown_kind, select_kind
 from dprecipe.recipe.root import choose_root
 from dprecipe.recipe.screening import screen_recipe
 from dprecipe.recipe.suggest import find_misspelt_tag, guessable, suggest_word
@@ -222,7 +222,7 @@ def _missing(at: Spot) -> Finding:
         choice = join_with_or([quote_word(word) for word in list_keys(at.owners[0])[key].words])
         return Finding("R105", f"the block does not say its {key}", f"add `{key}`: {choice}", at.dotted, at.key)
     what = describe_form(at.form) if at.form is not None else "a value"
-    return Finding("R102", "the key is missing", f"add `{key}`: {what}", at.dotted, at.key)
+    return Finding("R102", "the key is missing", f"add `{key}`: {what}{hint_at_size(at)}", at.dotted, at.key)
 
 
 def _bound(words: str) -> Callable[[str], Writer]:

@@ -103,10 +103,21 @@ def test_all_faults_at_once_and_their_places_in_private(recipe: Path) -> None:
     for problem in ("'severity': a field is not among the 3", "'outcome': a label is not among the 2"):
         assert problem in quiet.stdout
         assert problem in loud.stdout
-    assert re.search(r"private: .*'outcome'.*: line 6$", loud.stdout, re.MULTILINE)
+    assert re.search(r"'outcome'.*\n  = .*\n  private: line 6$", loud.stdout, re.MULTILINE)
     assert "line" not in quiet.stdout
     assert "grave" not in loud.stdout
     assert "unknown" not in loud.stdout
+
+
+def test_both_sides_of_a_split_tell_the_same_faults_in_one_list(recipe: Path) -> None:
+    """They meet them in another order: the first row of one side has a wrong label, that of the other a wrong grade."""
+    rows = make_rows()
+    rows = [row.replace(";home", ";unknown").replace(";died", ";unknown") if number % 2 else row for number, row in
+            enumerate(rows)]  # fmt: skip
+    wrong = [row.replace(";mild;", ";grave;") for row in rows]
+    (recipe.parent / "hosp.csv").write_text("\n".join([HEADER, *wrong]) + "\n")
+    told = check(recipe).stdout.splitlines()
+    assert len(told) == len(set(told)) == 4
 
 
 def test_a_misspelt_column_is_told_with_its_nearest_name(recipe: Path) -> None:
