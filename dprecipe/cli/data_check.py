@@ -46,6 +46,10 @@ from dprecipe.recipe.read import Loaded, LoadedPublic, read_any, read_unfinished
 from dprecipe.screen import is_output_watched, is_watched, write_note, write_output
 
 QUIET_SECONDS, NOTE_SECONDS = 2.0, 10.0
+LEFT_OUT = (
+    "numbers of records, gaps and clamped values are left out, as others may read this output: see them in a terminal, "
+    "or by --report FILE or --print-private"
+)
 FITS = "every source is what the recipe declares"
 MAX_SHOWN = 12
 """Values of a column that the terminal shows; the page shows more."""
@@ -89,7 +93,7 @@ def data_check(
         write_output(line for profile in profiles for line in describe_profile(profile))
     elif profiles:
         write_output(f"data.{profile.role}: read" for profile in profiles)
-        write_output(["counts are for a terminal, --report FILE, or --print-private: here others may read them"])
+        write_output([LEFT_OUT])
     if report is not None:
         write_output([f"wrote {report}: private, as the records are"])
     return int(bool(faults))

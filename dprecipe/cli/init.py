@@ -13,7 +13,7 @@ import typer
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_head, make_starter
+from dprecipe.recipe.starters import MECHANISMS, SOURCES, STATEMENT, make_head, make_starter
 from dprecipe.screen import ask_line, can_ask, write_output
 
 if TYPE_CHECKING:
@@ -143,6 +143,8 @@ def init_from(
         kinds = "" if isinstance(sample, Arrays) else f", and the kind of each by its first {PRIVATE_ROWS} rows"
         names = "names and shapes of its arrays" if isinstance(sample, Arrays) else "names of its columns"
         write_output([f"read off the private file: {names}{kinds}; check that these may be published, as a recipe is"])
+        if unsaid := [key for key in STATEMENT if key not in answers.statement]:
+            write_output([f"release.statement is still a comment ({', '.join(unsaid)}): the report begins with it"])
     first = f"fill in each {BLANK}, then " if f": {BLANK}" in data.text else ""
     write_output([*data.remarks, f"wrote {path}; next: {first}dprecipe validate {shlex.quote(str(path))}"])
 

@@ -18,7 +18,7 @@ from dprecipe.data.sample import LEFT_OUT, Drafted, draft_column, draft_label, i
 from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, Table
 from dprecipe.data.words import MARKS, NULLS, Header
 from dprecipe.faults import UsageFault
-from dprecipe.recipe.draft_scale import Scaling, measure_scaling, read_label
+from dprecipe.recipe.draft_scale import Scaling, measure_scaling, read_label, weigh_classes
 from dprecipe.recipe.mismatch import BLANK
 from dprecipe.text.dump import dump_inline
 from dprecipe.text.load import FORBIDDEN
@@ -219,10 +219,12 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
             "",
         ]
     )
+    weights, rare = weigh_classes(declared, table.columns[label], asked.public)
+    measured = None if scaling is None else scaling.measured
     return DraftedData(
         text,
-        Task(_list_known(declared), len(kinds), counted, None if scaling is None else scaling.measured),
-        _list_remarks(table, names if unit is None else (), asked),
+        Task(_list_known(declared), len(kinds), counted, measured, weights=weights),
+        (*_list_remarks(table, names if unit is None else (), asked), *rare),
     )
 
 
@@ -368,7 +370,9 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> DraftedData:
             "",
         ]
     )
-    return DraftedData(text, Task(_list_known(declared), 0, size if isinstance(size, int) else None))
+    weights, rare = weigh_classes(declared, labels, asked.public)
+    known = size if isinstance(size, int) else None
+    return DraftedData(text, Task(_list_known(declared), 0, known, weights=weights), tuple(rare))
 
 
 def _find(name: str | None, present: Sequence[str], asked: Asked, what: str) -> str:

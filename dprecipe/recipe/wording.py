@@ -138,8 +138,9 @@ def word_error(error: ValidationError, tree: Mapping, handled: frozenset[Place])
             continue
         finding = _write(kind, at, context)
         findings.append(finding)
-        if finding.code == "R104" and not finding.remedy.startswith("write `"):
-            unknown_blocks.append(at.path[:-1])  # the keys of a block of unknown kind are unknown, too
+        # The keys of a block of unknown kind are unknown, too, and those of one that was taken for another kind.
+        if finding.code == "R104" and finding.remedy.replace("write ", "").replace("`", "'") not in str(context):
+            unknown_blocks.append(at.path[:-1])
     missing = [at for at in spots["missing"] if at.path[:-1] not in unknown_blocks]
     extra = [at for at in spots["extra_forbidden"] if at.path[:-1] not in unknown_blocks]
     named, result = report_unknown_keys(extra, missing, tree)

@@ -78,7 +78,8 @@ def test_counts_are_for_who_asks_for_them(recipe: Path) -> None:
         "every source is what the recipe declares",
         "data.train: read",
         "data.test: read",
-        "counts are for a terminal, --report FILE, or --print-private: here others may read them",
+        "numbers of records, gaps and clamped values are left out, as others may read this output: see them in a "
+        "terminal, or by --report FILE or --print-private",
     ]
     sides = re.findall(r"^data\.\w+: (\d+) records(?: of (\d+) units)?$", loud.stdout, re.MULTILINE)
     (train, units), (test, _) = sides

@@ -240,6 +240,36 @@ def test_types_of_parquet_say_what_a_private_draft_need_not_ask(folder: Path) ->
         assert line in text
 
 
+@pytest.mark.parametrize(("yes", "weighed"), [(9, '{"no": 0.3}'), (10, "")])
+@pytest.mark.parametrize("mechanism", ["dpsgd", "encoded"])
+def test_a_rare_class_of_a_public_sample_is_named_and_weighed(
+    yes: int, weighed: str, mechanism: str, folder: Path
+) -> None:
+    rows = [f"{row / 7},{'yes' if row < yes else 'no'}" for row in range(100)]
+    (folder / "f.csv").write_text("\n".join(["a,y", *rows]) + "\n")
+    public = ("--from", str(folder / "f.csv"), "--label", "y", "--public", "--mechanism", mechanism)
+    made = init(folder, *public)
+    assert made.exit_code == 0, made.output
+    assert made.stdout.startswith('"yes" is 0.09 of the sample') == bool(weighed)
+    text = (folder / "draft.yaml").read_text("utf-8")
+    assert (f"  # class_weights: {weighed}    # " in text) == bool(weighed)
+    text = text.replace("  # class_weights:", "  class_weights:")
+    assert [f for f in rules.check(read_text(text).recipe) if f.is_error] == []
+
+
+def test_of_a_private_file_no_class_is_counted_and_the_statement_is_named(folder: Path) -> None:
+    drafts = []
+    for classes in ("ab", "ba"):
+        rows = [f"{row / 7},{classes[row == 0]}" for row in range(100)]
+        (folder / "f.csv").write_text("\n".join(["a,y", *rows]) + "\n")
+        made = init(folder, "--from", str(folder / "f.csv"), "--label", "y", "--private")
+        assert "release.statement is still a comment (curators, contact, intended_use)" in made.stdout
+        drafts.append((folder / "draft.yaml").read_text("utf-8"))
+        (folder / "draft.yaml").unlink()
+    assert drafts[0] == drafts[1]
+    assert "# class_weights: {CLASS: 0.2}    # of a common class where another is rare" in drafts[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "json_lines", "parquet", "npz"])
 def test_a_public_draft_runs_to_a_release_that_verifies(kind: str, folder: Path) -> None:

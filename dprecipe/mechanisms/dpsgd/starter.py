@@ -30,7 +30,7 @@ budget: {{epsilon: 3.0, delta: {delta}}}    # the most that may be spent; delta 
 
 training:
   {length}
-  optimizer: {optimizer}
+  optimizer: {optimizer}{weights}
 
 runtime: {{device: auto, seed: 0}}       # nothing here can change what is spent
 {release}
@@ -54,7 +54,7 @@ def starter_text(source: str, data: str, task: Task) -> str:
 
 
 def _write_rest(task: Task, steps: Mapping[str, str]) -> str:
-    return _REST.format(**steps, delta=task.delta, release=task.release)
+    return _REST.format(**steps, delta=task.delta, release=task.release, weights=task.weights)
 
 
 def _sample(batch_size: int) -> dict[str, str]:
