@@ -273,7 +273,7 @@ else:
 
 
 UNKNOWN_SIZE = "size: {max: NUMBER}, never exceeded, and as the first step of preprocess: - dp_count: {share: 0.02}"
-"""What to write where the number of records or units is not known, or may not be public."""
+"""The lines of a number of records or units that is not known, or may not be public."""
 
 
 class Data(Block):
