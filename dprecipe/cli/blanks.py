@@ -127,7 +127,7 @@ def _explain(at: Spot, keys: Sequence[str], *, optional: bool = False) -> dict[s
 def _list_cells(row: OpenBlock) -> Iterator[tuple[str, ...]]:
     first = (str(row.line), row.name if len(row.name) <= WIDEST else f"{row.name[: WIDEST - 1]}…", row.kind)
     for number, (expected, keys) in enumerate(row.open.items() or [("", [])]):
-        shown = "such as %d.%m.%Y" if keys == ["format"] else expected
+        shown = 'such as "%d.%m.%Y"' if keys == ["format"] else expected
         shown += ", as [a, b]" if expected.endswith("a list of text") else ""
         yield (*(first if number == 0 else ("", "", "")), ", ".join(keys), shown, ", ".join(row.also) * (not number))
 

@@ -124,7 +124,7 @@ def _check_kind(column: str, block: Mapping[str, Any], texts: Sequence[str], typ
         found, remedy = READ_AS.get(made.kind, "texts"), "correct its kind, or list both texts: values: [NO, YES]"
     elif kind == "date" and made.kind != "empty" and (made.kind != "date" or "format" in made.declared):
         found = "dates that are not in ISO 8601" if made.kind == "date" else READ_AS[made.kind]
-        remedy = "write how they are written: format, such as %d.%m.%Y" if made.kind == "date" else remedy
+        remedy = 'write how they are written: format, such as "%d.%m.%Y"' if made.kind == "date" else remedy
     else:
         return
     yield DataFault(f"{column} is declared {kind}, and its first {PRIVATE_ROWS} rows hold {found}", remedy)

@@ -42,6 +42,8 @@ _NUMBER_LIKE: tuple[tuple[str, str], ...] = (
     (r"(?i)[-+]?(?:inf|infinity|nan)", "write a finite number"),
 )
 
+IN_QUOTES = "write it in quotes:"
+"""Start of a remedy for a value that is no text."""
 BLANK = "FILL_IN"
 """Mark of values that `dprecipe init --private` leaves to be declared."""
 
@@ -125,7 +127,7 @@ def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
     if "none" in form.words and not value and not isinstance(value, str):
         return "write `none`"
     if value is None and node.text and form.text and isinstance(at.path[-1], int):
-        return f'write it in quotes: "{node.text}"'
+        return f'{IN_QUOTES} "{node.text}"'
     if value is None:
         if not form.is_scalar and form.blocks and not any(map(list_required, form.blocks)):
             return "write `{}` for its defaults, or remove the line"
@@ -139,7 +141,7 @@ def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
             return f"write {whole}"
     written = node.text or str(value).lower()
     if form.text and (isinstance(at.path[-1], int) or not isinstance(value, bool)):
-        return f'write it in quotes: "{written}"'
+        return f'{IN_QUOTES} "{written}"'
     if form.items is not None and form.items.is_scalar and not form.is_scalar:
         quoted = form.items.text and not (form.items.number or form.items.whole)
         shown = f'"{written}"' if quoted else written
