@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -144,7 +145,7 @@ def init_from(
         names = "names and shapes of its arrays" if isinstance(sample, Arrays) else "names of its columns"
         write_output([f"read off the private file: {names}{kinds}; check that these may be published, as a recipe is"])
         if unsaid := [key for key in STATEMENT if key not in answers.statement]:
-            write_output([f"release.statement is still a comment ({', '.join(unsaid)}): the report begins with it"])
+            write_output([_remind(unsaid)])
     first = f"fill in each {BLANK}, then " if f": {BLANK}" in data.text else ""
     write_output([*data.remarks, f"wrote {path}; next: {first}dprecipe validate {shlex.quote(str(path))}"])
 
@@ -187,8 +188,17 @@ def _draft_votes(path: Path, mechanism: str, file: Path) -> bool:
         return False
     _write(path, make_head(make_name(path), path.name) + draft)
     write_output(["read off the private file: names of its columns, or their number; check that they may be published"])
-    write_output([f"wrote {path}; next: fill in each {BLANK}, then dprecipe validate {shlex.quote(str(path))}"])
+    write_output(
+        [
+            _remind(STATEMENT),
+            f"wrote {path}; next: fill in each {BLANK}, then dprecipe validate {shlex.quote(str(path))}",
+        ]
+    )
     return True
+
+
+def _remind(unsaid: Iterable[str]) -> str:
+    return f"still to be said in release.statement, with which the report begins: {', '.join(unsaid)}"
 
 
 def _taken(path: Path) -> UsageFault:

@@ -263,7 +263,7 @@ def test_of_a_private_file_no_class_is_counted_and_the_statement_is_named(folder
         rows = [f"{row / 7},{classes[row == 0]}" for row in range(100)]
         (folder / "f.csv").write_text("\n".join(["a,y", *rows]) + "\n")
         made = init(folder, "--from", str(folder / "f.csv"), "--label", "y", "--private")
-        assert "release.statement is still a comment (curators, contact, intended_use)" in made.stdout
+        assert "release.statement, with which the report begins: curators, contact, intended_use\n" in made.stdout
         drafts.append((folder / "draft.yaml").read_text("utf-8"))
         (folder / "draft.yaml").unlink()
     assert drafts[0] == drafts[1]
