@@ -427,6 +427,7 @@ def test_what_a_draft_chooses_is_a_recipe_at_every_size(size: int | None, label:
     text = make_starter("dpsgd", "csv", "s", data, task=Task(label, columns, size))
     assert [finding for finding in rules.check(read_text(text).recipe) if finding.is_error] == []
     assert ("full_batch" in text) == (bool(columns) and (size is None or size < 10_000))
+    assert ("of 10,000 and more, faster: {scheme: poisson" in text) == (bool(columns) and size is None)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
