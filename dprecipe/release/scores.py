@@ -185,7 +185,7 @@ def hint_at_classes(numbers: Mapping[str, float]) -> list[str]:
     value, chance = (numbers.get(key, 0.0) for key in ("balanced_accuracy", "balanced_accuracy" + BASELINE))
     if "balanced_accuracy" not in list_leading(numbers) or value > chance + NEAR_CHANCE * (1 - chance):
         return []
-    return ["rarer classes are hardly found: try training.class_weights (docs/how-to/imbalance.md)"]
+    return ["rarer classes are hardly found: docs/how-to/imbalance.md says what helps, such as training.class_weights"]
 
 
 def spell_score(key: str) -> str:
