@@ -21,7 +21,7 @@ from dprecipe.data.omitted import is_omitted
 from dprecipe.data.raw import Labels
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget
 from dprecipe.models.outputs import call_with, find_right, interpret_outputs, label_units, unpack_labels
-from dprecipe.release.scores import describe_scores, list_leading, select_numbers
+from dprecipe.release.scores import describe_scores, hint_at_classes, list_leading, select_numbers
 from dprecipe.timeline import phase
 from dprecipe.training.engine.backward import channels_last
 from dprecipe.training.engine.full_precision import in_full_precision
@@ -70,6 +70,11 @@ class Score:
         measured."""
         numbers = {**self.metrics, **select_numbers(self.full), **self.metrics}
         return describe_scores(numbers, list_leading(numbers))
+
+    @property
+    def hints(self) -> list[str]:
+        """Returns what may help, in words."""
+        return hint_at_classes(select_numbers(self.full))
 
     @property
     def summary(self) -> str:
