@@ -4,8 +4,8 @@ A clipped gradient bounds what a record does through the loss. A running mean or
 of the data that no clipping sees, whether its layer is trained, frozen, or has no parameters at all; and a
 layer that normalises over the batch makes every record's output depend on the others.
 
-A step calls the module, and nothing else of it: the recipe names loss, optimiser and length. So a LightningModule's
-own steps and hooks would never be called, nor hooks of single weights, whose gradients are taken from their layers.
+A step calls the module, and its own loss and optimiser where the recipe leaves these to it. A LightningModule's other
+steps and hooks would never be called, nor hooks of single weights, whose gradients are taken from their layers.
 
 A module that draws no random numbers needs no seed for its steps.
 """
@@ -20,6 +20,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.module import _has_any_global_hook as has_hooks_for_all
 
 from dprecipe.faults import Finding
+from dprecipe.language.training import Training
 from dprecipe.models.lora import LowRankLayer
 from dprecipe.models.zoo.cnn import ResidualBlock
 from dprecipe.models.zoo.layers import StandardisedConv2d
@@ -109,12 +110,16 @@ HELPERS = frozenset(
     }
 )
 """Methods of a LightningModule that its own code calls, and no trainer does."""
+STEP, LOSS, OPTIMIZERS = "training_step", "loss", "configure_optimizers"
+KEYS = {STEP: "training.loss: {kind: python}", OPTIMIZERS: "training.optimizer: {kind: python}"}
+"""What a recipe says of the methods that it leaves to a module."""
 MAX_NAMED = 8
 
 
-def inspect_training(module: nn.Module) -> list[Finding]:
-    """Finds what the module does besides its forward pass, and no noisy step would do."""
-    return [*inspect_steps(module), *_inspect_weights(module)]
+def inspect_training(module: nn.Module, training: Training) -> list[Finding]:
+    """Finds what the module does besides its forward pass, and no noisy step would do; and what `training` leaves to
+    it, and it does not do."""
+    return [*inspect_steps(module, training), *_inspect_missing(module, training), *_inspect_weights(module)]
 
 
 def list_trainer_methods(base: type[nn.Module]) -> list[str]:
@@ -142,23 +147,69 @@ def _lightning_base(module: nn.Module) -> type[nn.Module] | None:
     return None
 
 
-def inspect_steps(module: nn.Module) -> Iterator[Finding]:
-    """Yields the steps and hooks that a LightningModule brings for its own trainer."""
-    base = _lightning_base(module)
+def list_own_methods(module: nn.Module) -> list[str]:
+    """Returns the methods that a LightningModule brings for its own trainer."""
+    base, kind = _lightning_base(module), type(module)
     if base is None:
-        return
-    kind = type(module)
-    own = [
+        return []
+    return [
         name
         for name in list_trainer_methods(base)
         if name in vars(module) or getattr(kind, name, None) is not getattr(base, name)
     ]
-    if own:
+
+
+def find_loss(module: nn.Module) -> str:
+    """Returns the method of a LightningModule that is its loss: `training_step`, else `loss`; empty if there is
+    none."""
+    base, kind = _lightning_base(module), type(module)
+    own = () if base is None else [name for name in (STEP, LOSS) if callable(getattr(kind, name, None))]
+    return next((name for name in own if getattr(kind, name) is not getattr(base, name, None)), "")
+
+
+def inspect_steps(module: nn.Module, training: Training) -> Iterator[Finding]:
+    """Yields the steps and hooks that a LightningModule brings for its own trainer, and `training` does not leave to
+    it."""
+    kind, left = type(module).__name__, {STEP: training.own_loss, OPTIMIZERS: training.own_optimizer}
+    own = [name for name in list_own_methods(module) if not left.get(name)]
+    brought = [name for name in own if name in left]
+    if brought and own == brought:
+        keys = " and ".join(key for name, key in KEYS.items() if name in own)
         yield Finding(
             "R345",
-            f"the module ({kind.__name__}) has training code of its own, that nothing calls: {_list(own)}",
+            f"the module ({kind}) has what the recipe does not leave to it: {_list(own)}",
+            f"write {keys}; or pass its network alone, an nn.Module with the layers and forward",
+            "model",
+        )
+    elif own:
+        yield Finding(
+            "R345",
+            f"the module ({kind}) has training code of its own, that nothing calls: {_list(own)}",
             "pass its network alone, an nn.Module with the layers and forward; the loss follows from the labels, and "
             "the recipe names optimiser and steps (training) and scores (data.test)",
+            "model",
+        )
+
+
+def _inspect_missing(module: nn.Module, training: Training) -> Iterator[Finding]:
+    kind, own = type(module).__name__, list_own_methods(module)
+    missing = []
+    if training.own_loss and not find_loss(module):
+        missing.append(f"training.loss: python, and it has neither {STEP} nor {LOSS}(outputs, batch)")
+    if training.own_optimizer and OPTIMIZERS not in own:
+        missing.append(f"training.optimizer: python, and it has no {OPTIMIZERS}")
+    if missing:
+        yield Finding(
+            "R345",
+            f"the module ({kind}) lacks what the recipe leaves to it: {'; '.join(missing)}",
+            "pass a LightningModule that has it, or let the recipe name its own",
+            "model",
+        )
+    if STEP in own and not getattr(module, "automatic_optimization", True):
+        yield Finding(
+            "R345",
+            f"the module ({kind}) optimises by itself (automatic_optimization = False)",
+            f"let {STEP} return the losses, and {OPTIMIZERS} the optimiser",
             "model",
         )
 

@@ -67,6 +67,7 @@ from dprecipe.training.steps.keep import BestIterate
 from dprecipe.training.steps.noisy_steps import NoisySteps
 from dprecipe.training.steps.step_failures import StepFailed
 from dprecipe.training.steps.together import Shared, processes_of, refuse_answer, telling_end
+from dprecipe.training.steps.updates import rehearse_updates
 from dprecipe.training.steps.watch import BEST, SpentCurve, Watch
 
 
@@ -108,6 +109,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             check_in_blocks(program.model, program.device, from_python=program.custom_model)
         elif is_worker() and plan.runtime.sharding != "none":
             check_divisible([parameter for parameter in program.model.parameters() if parameter.requires_grad])
+        rehearse_updates(plan, program.model)
         if inputs.train is None:
             check_initial_weights(plan, root, program.initial)
         if plan.training.keep is not None and program.sets.custom_test:
