@@ -13,6 +13,7 @@ A module that draws no random numbers needs no seed for its steps.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from inspect import isroutine
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -111,7 +112,11 @@ HELPERS = frozenset(
 )
 """Methods of a LightningModule that its own code calls, and no trainer does."""
 STEP, LOSS, OPTIMIZERS = "training_step", "loss", "configure_optimizers"
-KEYS = {STEP: "training.loss: {kind: python}", OPTIMIZERS: "training.optimizer: {kind: python}"}
+KEYS = {
+    STEP: "training.loss: {kind: python}",
+    LOSS: "training.loss: {kind: python}",
+    OPTIMIZERS: "training.optimizer: {kind: python}",
+}
 """What a recipe says of the methods that it leaves to a module."""
 MAX_NAMED = 8
 
@@ -163,30 +168,33 @@ def find_loss(module: nn.Module) -> str:
     """Returns the method of a LightningModule that is its loss: `training_step`, else `loss`; empty if there is
     none."""
     base, kind = _lightning_base(module), type(module)
-    own = () if base is None else [name for name in (STEP, LOSS) if callable(getattr(kind, name, None))]
+    own = () if base is None else [name for name in (STEP, LOSS) if isroutine(getattr(kind, name, None))]
     return next((name for name in own if getattr(kind, name) is not getattr(base, name, None)), "")
 
 
-def inspect_steps(module: nn.Module, training: Training) -> Iterator[Finding]:
+def inspect_steps(module: nn.Module, training: Training | None = None) -> Iterator[Finding]:
     """Yields the steps and hooks that a LightningModule brings for its own trainer, and `training` does not leave to
-    it."""
-    kind, left = type(module).__name__, {STEP: training.own_loss, OPTIMIZERS: training.own_optimizer}
-    own = [name for name in list_own_methods(module) if not left.get(name)]
-    brought = [name for name in own if name in left]
-    if brought and own == brought:
-        keys = " and ".join(key for name, key in KEYS.items() if name in own)
-        yield Finding(
-            "R345",
-            f"the module ({kind}) has what the recipe does not leave to it: {_list(own)}",
-            f"write {keys}; or pass its network alone, an nn.Module with the layers and forward",
-            "model",
-        )
-    elif own:
+    it; without `training`, nothing is left to it."""
+    kind, own = type(module).__name__, list_own_methods(module)
+    if training is not None:
+        left = {STEP: training.own_loss, LOSS: training.own_loss, OPTIMIZERS: training.own_optimizer}
+        brought = dict.fromkeys(sorted((*own, find_loss(module))))
+        named = [name for name in brought if not left.get(name, True)]
+        own = [name for name in own if name not in left]
+        if named:
+            yield Finding(
+                "R345",
+                f"the module ({kind}) has what the recipe does not leave to it: {_list(named)}",
+                f"write {' and '.join(dict.fromkeys(KEYS[name] for name in named))}; or pass its network alone, an "
+                "nn.Module with the layers and forward",
+                "model",
+            )
+    if own:
         yield Finding(
             "R345",
             f"the module ({kind}) has training code of its own, that nothing calls: {_list(own)}",
-            "pass its network alone, an nn.Module with the layers and forward; the loss follows from the labels, and "
-            "the recipe names optimiser and steps (training) and scores (data.test)",
+            "remove it; or pass its network alone, an nn.Module with the layers and forward: the loss follows from the "
+            "labels, and the recipe names optimiser and steps (training) and scores (data.test)",
             "model",
         )
 

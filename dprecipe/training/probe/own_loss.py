@@ -19,6 +19,7 @@ from dprecipe.data.targets import Target
 from dprecipe.faults import Fault, RunFailed
 from dprecipe.models.modules.draws import drawing_from, record_draws
 from dprecipe.models.modules.inspection import find_loss
+from dprecipe.progress import report_progress
 from dprecipe.training.probe.place import locate_failure
 from dprecipe.training.program.losses import LabelledLoss, Loss, synthetic_labels
 from dprecipe.training.program.own_loss import OwnLoss
@@ -83,7 +84,16 @@ def _make_batches(target: Target, device: torch.device) -> Iterator[_Batch]:
 
 def _check_calls(own: OwnLoss, module: nn.Module, batch: _Batch, name: str) -> None:
     """Checks that a call depends on outputs and labels alone, and draws nothing."""
-    losses = own.of_batch(batch.outputs, batch.labels)
+    logged: list[object] = []
+    losses = own.of_batch(batch.outputs, batch.labels, log=lambda *given, **named: logged.append(given or named))
+    if logged:
+        report_progress(
+            f"self.log in {name} goes nowhere: it would show losses of private records; scores are those of data.test"
+        )
+    if record_draws(lambda outputs: own.of_batch(outputs, batch.labels), batch.outputs):
+        _refuse(f"{name} draws random numbers", "draw in forward, where each record's draws are its own")
+    if not torch.equal(own.of_batch(batch.outputs, batch.labels).nan_to_num(), losses.nan_to_num()):
+        _refuse_memory(name)
     if losses.requires_grad:
         _refuse(
             f"{name} reaches weights past the outputs",
@@ -100,16 +110,15 @@ def _check_calls(own: OwnLoss, module: nn.Module, batch: _Batch, name: str) -> N
             f"the loss of {name} changes with the features",
             "let it use the outputs and the labels alone; what it takes from features belongs into forward",
         )
-    if record_draws(lambda outputs: own.of_batch(outputs, batch.labels), batch.outputs):
-        _refuse(f"{name} draws random numbers", "draw in forward, where each record's draws are its own")
 
 
 def _check_batch(own: OwnLoss, batch: _Batch, name: str) -> None:
     """Checks that the loss of a batch, or its mean, and its gradient are those of single records."""
     together, alone = (batch.outputs.clone().requires_grad_() for _ in range(2))
-    losses, singles = own.of_batch(together, batch.labels), own(alone, batch.labels)
+    losses = own.of_batch(together, batch.labels)
     if losses.shape not in ((), batch.labels.shape):
         _refuse(f"{name} returns shape {list(losses.shape)} for {len(batch.labels)} records", BY_RECORD)
+    singles = own(alone, batch.labels)
     expected = singles if losses.dim() else singles.mean()
     if not singles.requires_grad:
         _refuse(f"the loss of {name} does not depend on the outputs", "compute it of self(x), and detach nothing")
@@ -134,10 +143,14 @@ def _check_memory(own: OwnLoss, batches: list[_Batch], name: str) -> None:
         own(batch.outputs, batch.labels)
     again = own(batches[0].outputs, batches[0].labels)
     if not torch.equal(first, again):
-        _refuse(
-            f"{name} gives the same records other losses after it has seen others: it keeps something between calls",
-            "keep nothing outside of the call, and ask neither the clock nor a generator",
-        )
+        _refuse_memory(name)
+
+
+def _refuse_memory(name: str) -> NoReturn:
+    _refuse(
+        f"{name} gives the same records other losses the next time: it keeps something between calls",
+        "keep nothing outside of the call, and ask neither the clock nor a generator",
+    )
 
 
 def _are_near(one: Tensor, other: Tensor) -> bool:

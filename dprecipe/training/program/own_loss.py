@@ -68,11 +68,17 @@ class OwnLoss:
         losses: Tensor = vmap(of_one, randomness="error")(outputs, labels)
         return losses
 
-    def of_batch(self, outputs: Tensor, labels: Tensor, features: Tensor | None = None) -> Tensor:
+    def of_batch(
+        self,
+        outputs: Tensor,
+        labels: Tensor,
+        features: Tensor | None = None,
+        log: Callable[..., None] | None = None,
+    ) -> Tensor:
         """Returns what the module makes of a batch: a number for each record, or one.
 
-        `features`: what it gets for them. NaN by default, because a loss that looked at features would pass a record to
-        the weights by a way that the engine does not see.
+        `log`: takes what it logs, which else goes nowhere. `features`: what it gets for them. NaN by default, because a
+        loss that looked at features would pass a record to the weights by a way that the engine does not see.
 
         Raises:
             RunFailed: the module does not call itself exactly once with the batch's features, sets an attribute, or
@@ -91,7 +97,7 @@ class OwnLoss:
 
         targets = labels if self.names is None else unpack_labels(labels, self.names).to(outputs)
         name, batch = find_loss(module), (features, targets)
-        called_module = stand_in(module, forward=forward if name == STEP else _refuse_forward)
+        called_module = stand_in(module, forward=forward if name == STEP else _refuse_forward, log=log)
         before = dict(vars(called_module))
         method: Callable[..., Any] = getattr(called_module, name)
         answer = method(batch, 0) if name == STEP else method(outputs, batch)

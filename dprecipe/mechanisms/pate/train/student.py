@@ -296,7 +296,7 @@ def check_student(plan: Plan, module: nn.Module, public: Floats, device: torch.d
         PlanRefused: it has steps of its own, which would be dropped.
         RunFailed: it raises, or does not predict one number for each class; or the recipe has no optimizer.
     """
-    if findings := list(inspect_steps(module, plan.training)):
+    if findings := list(inspect_steps(module)):
         raise PlanRefused(findings)
     detach_trainers(module)
     if plan.training.optimizer is None:
