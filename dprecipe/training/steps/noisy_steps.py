@@ -325,7 +325,7 @@ class NoisySteps:
             optimizer = self._shard.cut_state(optimizer, self.optimizer.state_dict())
             vectors = {name: self._shard.cut_vector(vector) for name, vector in vectors.items()}
         self.optimizer.load_state_dict(optimizer)
-        self.updates.restore(state["schedules"])
+        self.updates.restore(state["schedules"], self.steps_done)
         device = next(self.model.parameters()).device
         vectors = {name: vector.to(device) for name, vector in vectors.items()}
         self.average.value = vectors.pop(AVERAGE, None)

@@ -50,8 +50,8 @@ class Updates(Protocol):
     def state(self) -> list[dict[str, Any]]:
         """Returns the state of what sets the rate, for a later attempt: tensors and numbers only."""
 
-    def restore(self, state: Sequence[Mapping[str, Any]]) -> None:
-        """Continues from `state`; the optimiser has its own already.
+    def restore(self, state: Sequence[Mapping[str, Any]], steps: int) -> None:
+        """Continues from `state`, after `steps` steps; the optimiser has its own already.
 
         Raises:
             KeyError, TypeError, ValueError: it is not a state of this.
@@ -76,7 +76,7 @@ def rehearse_updates(plan: Plan, model: nn.Module) -> None:
         RunFailed: see `OwnUpdates` and its `rehearse`.
     """
     if plan.training.own_optimizer:
-        OwnUpdates(copy.deepcopy(module_of(model)), plan.length).rehearse(plan.length.steps)
+        OwnUpdates(copy.deepcopy(module_of(model)), plan.length).rehearse()
 
 
 @final
@@ -105,7 +105,7 @@ class RecipeUpdates:
     def state(self) -> list[dict[str, Any]]:
         return []
 
-    def restore(self, state: Sequence[Mapping[str, Any]]) -> None:
+    def restore(self, state: Sequence[Mapping[str, Any]], steps: int) -> None:
         if state:
             raise ValueError("a schedule of a module's own")
 
@@ -143,7 +143,7 @@ class OwnUpdates:
         self.optimizer, schedulers = _split(given)
         _check_optimizer(self.optimizer, module)
         self._schedules = [_schedule_of(each, self.optimizer, length) for each in schedulers]
-        self._last = self._now()
+        self._last, self._taken, self._steps = self._now(), 0, length.steps
 
     def _now(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])
@@ -154,11 +154,13 @@ class OwnUpdates:
     def take(self, step: int) -> None:
         self._last = self._now()
         self.optimizer.step()
-        self._advance(step)
+        self._advance()
 
-    def _advance(self, step: int) -> None:
-        for schedule in self._schedules:
-            if (step + 1) % schedule.every == 0:
+    def _advance(self) -> None:
+        """Moves the rates on, to the end of the plan: an audit takes further steps, of which no schedule knows."""
+        self._taken += 1
+        for schedule in self._schedules if self._taken < self._steps else ():
+            if self._taken % schedule.every == 0:
                 schedule.scheduler.step()
 
     def copy_to_try(self, trained: Sequence[nn.Parameter]) -> tuple[torch.optim.Optimizer, list[nn.Parameter]]:
@@ -167,12 +169,12 @@ class OwnUpdates:
     def state(self) -> list[dict[str, Any]]:
         return [schedule.scheduler.state_dict() for schedule in self._schedules]
 
-    def restore(self, state: Sequence[Mapping[str, Any]]) -> None:
+    def restore(self, state: Sequence[Mapping[str, Any]], steps: int) -> None:
         for schedule, kept in zip(self._schedules, state, strict=True):
             schedule.scheduler.load_state_dict(dict(kept))
-        self._last = self._now()
+        self._last, self._taken = self._now(), steps
 
-    def rehearse(self, steps: int) -> None:
+    def rehearse(self) -> None:
         """Walks through the rates of a whole run; use it for nothing else afterwards.
 
         Raises:
@@ -180,12 +182,12 @@ class OwnUpdates:
         """
         self.optimizer.zero_grad()
         self.optimizer.step()  # without gradients it moves nothing; a scheduler wants to see it
-        for step in range(steps):
+        for step in range(self._steps):
             try:
-                self._advance(step)
+                self._advance()
             except Exception as error:  # of torch's, or of a function of the user's
                 raise RunFailed(
-                    f"the module's schedule raises at step {step + 1:,} of {steps:,}: {shorten_error(error)}",
+                    f"the module's schedule raises at step {step + 1:,} of {self._steps:,}: {shorten_error(error)}",
                     "let it be as long as the run: self.trainer.estimated_stepping_batches counts the planned steps",
                 ) from None
             if not all(math.isfinite(group["lr"]) for group in self.optimizer.param_groups):

@@ -102,7 +102,7 @@ def test_it_goes_on_where_it_stopped(name: str) -> None:
     again.load_state_dict(weights)
     updates = OwnUpdates(again, LENGTH)
     updates.optimizer.load_state_dict(optimizer)
-    updates.restore(state)
+    updates.restore(state, 9)
     move(again, updates, range(9, 20))
     assert same(whole, again)
     assert not same(whole, module)
@@ -112,7 +112,7 @@ def test_it_goes_on_where_it_stopped(name: str) -> None:
 def test_a_rehearsal_walks_through_the_run_and_moves_nothing(name: str) -> None:
     module = module_with(FINE[name])
     before = copy.deepcopy(module)
-    OwnUpdates(module, LENGTH).rehearse(LENGTH.steps)
+    OwnUpdates(module, LENGTH).rehearse()
     assert same(before, module)
 
 
@@ -130,6 +130,13 @@ def test_rates_are_those_of_the_schedule() -> None:
     assert epochs.optimizer.param_groups[0]["lr"] == 0.1
     move(module, epochs, range(5, 13))
     assert epochs.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 / 3)
+
+
+def test_steps_beyond_the_plan_keep_the_last_rate() -> None:
+    module = module_with(one_cycle)
+    updates = OwnUpdates(module, LENGTH)
+    move(module, updates, range(23))
+    assert updates.rate(22) < 1e-5
 
 
 def test_a_copy_to_try_leaves_the_module() -> None:
@@ -229,4 +236,4 @@ def test_a_schedule_that_would_end_a_run_is_found_first(make: Callable[[Any], An
         return [optimizer], [{"scheduler": make(optimizer), "interval": "step"}]
 
     with pytest.raises(RunFailed, match=what):
-        OwnUpdates(module_with(configure), LENGTH).rehearse(LENGTH.steps)
+        OwnUpdates(module_with(configure), LENGTH).rehearse()
