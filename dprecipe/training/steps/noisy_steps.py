@@ -291,7 +291,7 @@ class NoisySteps:
             "steps_done": self.steps_done,
             "model": self._weights(),
             "optimizer": self.optimizer.state_dict() if self._shard is None else self._whole("optimizer"),
-            "schedules": self.updates.state(),
+            "rates": self.updates.state(),
             "vectors": self._vectors,
             "average_count": self.average.count,
             "filter_count": 0 if self.filter is None else self.filter.count,
@@ -325,7 +325,7 @@ class NoisySteps:
             optimizer = self._shard.cut_state(optimizer, self.optimizer.state_dict())
             vectors = {name: self._shard.cut_vector(vector) for name, vector in vectors.items()}
         self.optimizer.load_state_dict(optimizer)
-        self.updates.restore(state["schedules"], self.steps_done)
+        self.updates.restore(state["rates"])
         device = next(self.model.parameters()).device
         vectors = {name: vector.to(device) for name, vector in vectors.items()}
         self.average.value = vectors.pop(AVERAGE, None)

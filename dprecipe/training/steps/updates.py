@@ -47,11 +47,11 @@ class Updates(Protocol):
     def copy_to_try(self, trained: Sequence[nn.Parameter]) -> tuple[torch.optim.Optimizer, list[nn.Parameter]]:
         """Returns such an optimiser of copies of these parameters, and the copies."""
 
-    def state(self) -> list[dict[str, Any]]:
+    def state(self) -> dict[str, Any]:
         """Returns the state of what sets the rate, for a later attempt: tensors and numbers only."""
 
-    def restore(self, state: Sequence[Mapping[str, Any]], steps: int) -> None:
-        """Continues from `state`, after `steps` steps; the optimiser has its own already.
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state`; the optimiser has its own already.
 
         Raises:
             KeyError, TypeError, ValueError: it is not a state of this.
@@ -102,10 +102,10 @@ class RecipeUpdates:
         copies = [nn.Parameter(parameter.detach().clone()) for parameter in trained]
         return optimizer_of(self._spec, nn.ParameterList(copies)), copies
 
-    def state(self) -> list[dict[str, Any]]:
-        return []
+    def state(self) -> dict[str, Any]:
+        return {}
 
-    def restore(self, state: Sequence[Mapping[str, Any]], steps: int) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         if state:
             raise ValueError("a schedule of a module's own")
 
@@ -166,13 +166,14 @@ class OwnUpdates:
     def copy_to_try(self, trained: Sequence[nn.Parameter]) -> tuple[torch.optim.Optimizer, list[nn.Parameter]]:
         return copy.deepcopy((self.optimizer, list(trained)))
 
-    def state(self) -> list[dict[str, Any]]:
-        return [schedule.scheduler.state_dict() for schedule in self._schedules]
+    def state(self) -> dict[str, Any]:
+        schedules = [schedule.scheduler.state_dict() for schedule in self._schedules]
+        return {"taken": self._taken, "schedules": schedules}
 
-    def restore(self, state: Sequence[Mapping[str, Any]], steps: int) -> None:
-        for schedule, kept in zip(self._schedules, state, strict=True):
+    def restore(self, state: Mapping[str, Any]) -> None:
+        for schedule, kept in zip(self._schedules, state["schedules"], strict=True):
             schedule.scheduler.load_state_dict(dict(kept))
-        self._last, self._taken = self._now(), steps
+        self._last, self._taken = self._now(), int(state["taken"])
 
     def rehearse(self) -> None:
         """Walks through the rates of a whole run; use it for nothing else afterwards.

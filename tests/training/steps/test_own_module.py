@@ -164,7 +164,7 @@ def test_what_was_stopped_goes_on_with_the_optimiser_s_state(small: Small, tmp_p
         built.release()
     state = torch.load(tmp_path / "run" / "private" / "checkpoints" / "last.pt", weights_only=True)
     assert state["optimizer"]["state"][0]["step"] == 9
-    assert state["schedules"][0]["last_epoch"] == 9
+    assert state["rates"]["schedules"][0]["last_epoch"] == 9
     run = dprecipe.run(plan, tmp_path / "run", model=Classifier(), resume=True)
     dprecipe.verify(run.release)
 

@@ -102,7 +102,7 @@ def test_it_goes_on_where_it_stopped(name: str) -> None:
     again.load_state_dict(weights)
     updates = OwnUpdates(again, LENGTH)
     updates.optimizer.load_state_dict(optimizer)
-    updates.restore(state, 9)
+    updates.restore(state)
     move(again, updates, range(9, 20))
     assert same(whole, again)
     assert not same(whole, module)
