@@ -117,7 +117,7 @@ KEYS = {
     LOSS: "training.loss: {kind: python}",
     OPTIMIZERS: "training.optimizer: {kind: python}",
 }
-"""What a recipe says of the methods that it leaves to a module."""
+"""The keys that leave these methods to a module."""
 MAX_NAMED = 8
 
 

@@ -27,9 +27,9 @@ from dprecipe.data.targets import SeveralTarget
 from dprecipe.faults import InternalFault, RunFailed
 from dprecipe.models.modules.adapted import RecordByRecord
 from dprecipe.models.modules.inspection import STEP, find_loss
-from dprecipe.models.modules.standin import find_writes, stand_in
 from dprecipe.models.outputs import unpack_labels
 from dprecipe.training.program.losses import LabelledLoss, Loss, choose_loss
+from dprecipe.training.program.standin import find_writes, stand_in
 
 
 def loss_of(plan: Plan, model: nn.Module) -> Loss:

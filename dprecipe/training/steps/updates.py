@@ -1,6 +1,6 @@
 """Updates of the weights by noisy gradients: with the recipe's optimiser and rates, or with those of a module.
 
-Post-processing of noisy sums: no update costs privacy, whoever wrote it. A module's own optimiser is one of torch's, so
+Post-processing of noisy sums: no update costs privacy. A module's own optimiser is one of torch's, so
 that it reads gradients, weights and its own constants alone; its functions are declared (`python_optimizer` of the
 certificate).
 """
@@ -22,10 +22,10 @@ from torch.optim import lr_scheduler
 from dprecipe.contract.plan import Length, Plan
 from dprecipe.faults import Fault, RunFailed
 from dprecipe.language.training import Sgd
-from dprecipe.models.modules.standin import stand_in
 from dprecipe.training.engine.single import shorten_error
 from dprecipe.training.probe.place import locate_failure
 from dprecipe.training.program.own_loss import module_of
+from dprecipe.training.program.standin import stand_in
 from dprecipe.training.steps.optimise import apply_weight_decay, learning_rate, optimizer_of
 
 
@@ -36,7 +36,7 @@ class Updates(Protocol):
     is_linear: bool
     """True if an update is linear in the gradient."""
     sets_rate: bool
-    """True if each step sets the rate anew, whatever it was."""
+    """True if each step sets the rate."""
 
     def rate(self, step: int) -> float:
         """Returns the learning rate of a step, from 0, that was taken last or is the next."""
@@ -112,7 +112,7 @@ class RecipeUpdates:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class Scheduled:
     """A scheduler of torch, which steps after every `every` steps."""
 
     scheduler: lr_scheduler.LRScheduler
@@ -157,7 +157,7 @@ class OwnUpdates:
         self._advance()
 
     def _advance(self) -> None:
-        """Moves the rates on, to the end of the plan: an audit takes further steps, of which no schedule knows."""
+        """Moves the rates on, to the end of the plan: an audit takes further steps, which no schedule knows."""
         self._taken += 1
         for schedule in self._schedules if self._taken < self._steps else ():
             if self._taken % schedule.every == 0:
@@ -256,7 +256,7 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, module: nn.Module) -> Non
         )
 
 
-def _schedule_of(given: Any, optimizer: torch.optim.Optimizer, length: Length) -> Schedule:
+def _schedule_of(given: Any, optimizer: torch.optim.Optimizer, length: Length) -> Scheduled:
     scheduler, interval, frequency = given, "epoch", 1
     if isinstance(given, Mapping):
         scheduler, interval, frequency = (
@@ -275,4 +275,4 @@ def _schedule_of(given: Any, optimizer: torch.optim.Optimizer, length: Length) -
         raise RunFailed("the scheduler is of another optimiser", "make it of the one that is returned")
     if interval not in ("step", "epoch") or not isinstance(frequency, int) or frequency < 1:
         raise RunFailed("the scheduler's interval or frequency is unknown", 'write interval "step" or "epoch"')
-    return Schedule(scheduler, frequency * (1 if interval == "step" else length.steps_per_epoch))
+    return Scheduled(scheduler, frequency * (1 if interval == "step" else length.steps_per_epoch))

@@ -21,7 +21,7 @@ LOGS = ("log", "log_dict")
 
 @final
 class PlannedTrainer:
-    """What a module's `self.trainer` may tell: lengths of the plan, all of them public."""
+    """A module's `self.trainer`, which tells the lengths of the plan, all of them public."""
 
     def __init__(self, length: Length | None) -> None:
         """None: it tells nothing."""
