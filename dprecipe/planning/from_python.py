@@ -12,6 +12,8 @@ from dprecipe.language.words import join_with_or
 from dprecipe.planning.learning import has_student
 from dprecipe.recipe.root import Recipe
 
+LOSS, OPTIMIZER = "python_loss", "python_optimizer"
+"""The ids of the assumptions."""
 REMEDIES = {
     "training.loss": "remove training.loss: the loss follows from the label",
     "training.optimizer": "name an optimizer of the recipe, such as training.optimizer: {kind: sgd, lr: 0.1}",
@@ -50,14 +52,14 @@ def assume_own(recipe: Recipe) -> Iterator[Assumption]:
     """Yields what can only be declared of a loss and an optimiser from Python."""
     if recipe.training.own_loss:
         yield Assumption(
-            "python_loss",
+            LOSS,
             "the loss came from Python: each call got the outputs and the label of one record alone, and the person "
             "who passed the module declares that it kept nothing of a record from one call to another",
             "declaration",
         )
     if recipe.training.own_optimizer:
         yield Assumption(
-            "python_optimizer",
+            OPTIMIZER,
             "the optimiser (of torch) and its schedule came from Python: they moved the weights by noisy gradients, "
             "and the person who passed the module declares that its constants and functions were chosen without the "
             "private records",
