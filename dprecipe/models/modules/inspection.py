@@ -112,6 +112,7 @@ HELPERS = frozenset(
 )
 """Methods of a LightningModule that its own code calls, and no trainer does."""
 STEP, LOSS, OPTIMIZERS = "training_step", "loss", "configure_optimizers"
+VALIDATION = "validation_step"
 KEYS = {
     STEP: "training.loss: {kind: python}",
     LOSS: "training.loss: {kind: python}",
@@ -121,10 +122,11 @@ KEYS = {
 MAX_NAMED = 8
 
 
-def inspect_training(module: nn.Module, training: Training) -> list[Finding]:
+def inspect_training(module: nn.Module, training: Training, *, public_test: bool = False) -> list[Finding]:
     """Finds what the module does besides its forward pass, and no noisy step would do; and what `training` leaves to
-    it, and it does not do."""
-    return [*inspect_steps(module, training), *_inspect_missing(module, training), *_inspect_weights(module)]
+    it, and it does not do. `public_test`: held-out records are declared public, for a `validation_step`."""
+    steps = inspect_steps(module, training, public_test=public_test)
+    return [*steps, *_inspect_missing(module, training), *_inspect_weights(module)]
 
 
 def list_trainer_methods(base: type[nn.Module]) -> list[str]:
@@ -172,7 +174,9 @@ def find_loss(module: nn.Module) -> str:
     return next((name for name in own if getattr(kind, name) is not getattr(base, name, None)), "")
 
 
-def inspect_steps(module: nn.Module, training: Training | None = None) -> Iterator[Finding]:
+def inspect_steps(
+    module: nn.Module, training: Training | None = None, *, public_test: bool = False
+) -> Iterator[Finding]:
     """Yields the steps and hooks that a LightningModule brings for its own trainer, and `training` does not leave to
     it; without `training`, nothing is left to it."""
     kind, own = type(module).__name__, list_own_methods(module)
@@ -180,7 +184,7 @@ def inspect_steps(module: nn.Module, training: Training | None = None) -> Iterat
         left = {STEP: training.own_loss, LOSS: training.own_loss, OPTIMIZERS: training.own_optimizer}
         brought = dict.fromkeys(sorted((*own, find_loss(module))))
         named = [name for name in brought if not left.get(name, True)]
-        own = [name for name in own if name not in left]
+        own = [name for name in own if name not in left and not (public_test and name == VALIDATION)]
         if named:
             yield Finding(
                 "R345",
@@ -190,11 +194,13 @@ def inspect_steps(module: nn.Module, training: Training | None = None) -> Iterat
                 "model",
             )
     if own:
+        public = "declare data.test public, which validation_step scores, or " if own == [VALIDATION] else ""
         yield Finding(
             "R345",
             f"the module ({kind}) has training code of its own, that nothing calls: {_list(own)}",
-            "remove it; or pass its network alone, an nn.Module with the layers and forward: the loss follows from the "
-            "labels, and the recipe names optimiser and steps (training) and scores (data.test)",
+            f"{public if training is not None else ''}remove it; or pass its network alone, an nn.Module with the "
+            "layers and forward: the loss follows from the labels, and the recipe names optimiser and steps (training) and "
+            "scores (data.test)",
             "model",
         )
 

@@ -152,7 +152,8 @@ def prepare(
     built, initial = build_started_model(plan, data_facts) if model is None else (use_python_model(plan, model), None)
     findings = inspect_module(built)
     if model is not None:
-        findings += inspect_training(built, plan.training)
+        public_test = plan.data.test is not None and plan.data.test.access == "public"
+        findings += inspect_training(built, plan.training, public_test=public_test)
         detach_trainers(built)
     if any(finding.is_error for finding in findings):
         raise PlanRefused(findings)

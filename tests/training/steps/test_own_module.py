@@ -190,6 +190,50 @@ def test_others_are_refused_before_there_is_a_folder(
         assert not (tmp_path / "run").exists()
 
 
+class Validated(Classifier):
+    """Scores itself by two means, one of a metric that is asked at the end."""
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        x, y = batch
+        outputs = self(x)
+        self.log("val_loss", functional.cross_entropy(outputs, y))
+        self.log_dict({"val_right": (self.net(x.flatten(1)).argmax(1) == y).float().mean()}, prog_bar=True)
+
+
+class Failing(Validated):
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        raise ValueError("seven")
+
+
+def test_validation_on_public_records_is_shown(small: Small, tmp_path: Path) -> None:
+    plan, seen = small(FIXED, *OWN, "training.average={kind: tail, fraction: 0.5}"), {}
+
+    class Look(lightning.Callback):
+        def on_train_end(self, trainer: Any, module: Any) -> None:
+            seen.update(trainer.callback_metrics)
+
+    built = dprecipe.build(plan, tmp_path / "run", model=Validated())
+    train(built, Look())
+    run = built.release()
+    public = json.loads((run.release / "metrics.json").read_bytes())["public_evaluation"]
+    assert float(seen["val_right"]) == pytest.approx(public["accuracy"], abs=1e-6)
+    assert float(seen["val_loss"]) == pytest.approx(float(seen["loss"]), rel=1e-4)
+    private = (file for file in (tmp_path / "run" / "private").iterdir() if file.is_file())
+    assert any(b"val_loss" in file.read_bytes() for file in private)
+
+
+def test_validation_is_refused_where_no_one_says_that_records_are_public(small: Small, tmp_path: Path) -> None:
+    with pytest.raises(PlanRefused, match="nothing calls: 'validation_step'") as caught:
+        dprecipe.run(small(*OWN, "data.test.access=private_internal"), tmp_path / "run", model=Validated())
+    assert "declare data.test public" in str(caught.value)
+    test = (np.zeros((5, 8, 8), np.float32), np.zeros(5, np.int64))
+    with pytest.raises(UsageFault, match="nothing says that test records from Python are public"):
+        dprecipe.run(small(*OWN), tmp_path / "run", model=Validated(), test=test)
+    with pytest.raises(Fault, match="ValueError while its validation_step was tried"):
+        dprecipe.run(small(*OWN), tmp_path / "run", model=Failing())
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_policy_without_python_refuses_it(small: Small, tmp_path: Path) -> None:
     (tmp_path / POLICY_FILE).write_text(
         "policy: dprecipe/v1\nname: house\nrules: [{name: plain, models: [logistic_regression]}]\n", "utf-8"
