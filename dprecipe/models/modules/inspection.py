@@ -199,8 +199,8 @@ def inspect_steps(
             "R345",
             f"the module ({kind}) has training code of its own, that nothing calls: {_list(own)}",
             f"{public if training is not None else ''}remove it; or pass its network alone, an nn.Module with the "
-            "layers and forward: the loss follows from the labels, and the recipe names optimiser and steps (training) and "
-            "scores (data.test)",
+            "layers and forward: the loss follows from the labels, and the recipe names optimiser and steps "
+            "(training) and scores (data.test)",
             "model",
         )
 

@@ -225,8 +225,8 @@ def test_validation_on_public_records_is_shown(small: Small, tmp_path: Path) -> 
 def test_validation_is_refused_where_no_one_says_that_records_are_public(small: Small, tmp_path: Path) -> None:
     with pytest.raises(PlanRefused, match="nothing calls: 'validation_step'") as caught:
         dprecipe.run(small(*OWN, "data.test.access=private_internal"), tmp_path / "run", model=Validated())
-    assert "declare data.test public" in str(caught.value)
-    test = (np.zeros((5, 8, 8), np.float32), np.zeros(5, np.int64))
+    assert "declare data.test public" in caught.value.findings[0].remedy
+    test = (np.zeros((5, 1, 8, 8), np.float32), np.zeros(5, np.int64))
     with pytest.raises(UsageFault, match="nothing says that test records from Python are public"):
         dprecipe.run(small(*OWN), tmp_path / "run", model=Validated(), test=test)
     with pytest.raises(Fault, match="ValueError while its validation_step was tried"):
