@@ -54,7 +54,7 @@ def try_own_scores(model: nn.Module, held_out: HeldOut | None, target: Target, *
 
 @final
 class OwnScores:
-    """What `validation_step` gives to `self.log` or `self.log_dict`, each the mean over records."""
+    """The values that `validation_step` gives to `self.log` or `self.log_dict`, each the mean over records."""
 
     def __init__(self, held_out: HeldOut, names: int | None) -> None:
         """`names`: how many a label has, where several may apply."""
