@@ -233,11 +233,12 @@ def check_last_phase(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 def check_optimizer(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """Warns of an adaptive optimizer, which cancels the scale of a gradient (P140)."""
-    if spec.denoising is not None and facts.training.descent.kind != "sgd":
+    optimizer = facts.training.optimizer
+    if spec.denoising is not None and optimizer is not None and optimizer.kind != "sgd":
+        what = "a module's own optimiser may cancel" if optimizer.kind == "python" else f"{optimizer.kind} cancels"
         yield Finding(
             "P140",
-            f"{facts.training.descent.kind} cancels the scale of a gradient: the step multiplier is applied to its "
-            "updates instead",
+            f"{what} the scale of a gradient: the step multiplier is applied to its updates instead",
             "prefer sgd with denoising, or set mechanism.denoise to none",
             "training.optimizer.kind",
             severity=Severity.WARNING,

@@ -41,7 +41,7 @@ from dprecipe.training.audit.sums import ROUNDING, SumSearch
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.full_precision import in_run_precision
 from dprecipe.training.probe.sums import SumTests
-from dprecipe.training.program.losses import choose_loss
+from dprecipe.training.program.own_loss import loss_of
 from dprecipe.training.program.program import Sets, StepwiseProgram, Synthetic, form_of, prepare, store_of
 from dprecipe.training.program.records import Store
 from dprecipe.training.run.gate import Gate, Ticket
@@ -184,7 +184,7 @@ def _examine_blind(bench: Bench, start: int, event: Event) -> AuditFinding:
 def search_sums(bench: Bench, rig: Rig, records: CraftedRecords, store: Store) -> SumSearch:
     """Returns a search for the record that moves the rig's sums farthest."""
     target = bench.program.facts.target
-    loss = choose_loss(target, bench.plan.training, omits=bench.plan.data.omits_records)
+    loss = loss_of(bench.plan, bench.program.model)
     coupled = store.augments or not is_draw_free(bench.program.model)
     return SumSearch(rig, records, bench.form, loss, target, min(PART, records.unit_count), coupled, bench.beat)
 

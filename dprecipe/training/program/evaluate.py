@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -166,6 +166,14 @@ class HeldOut:
         """The copy that is scored."""
         return self._model
 
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields features and labels of the records that have a label, on the device."""
+        for start in range(0, len(self._records), self._size):
+            arrays = _select_labelled(*self._records.batch(slice(start, start + self._size)))
+            if len(arrays[1]):
+                features, labels = (carry_to_device(torch.from_numpy(array), self._device) for array in arrays)
+                yield features, labels
+
     @phase("scores")
     def score(self, state: Mapping[str, Tensor], *, full: bool = False) -> Score:
         """Scores the model with the weights in `state`, in evaluation mode; its code may write to them. `full`: with
@@ -182,12 +190,8 @@ class HeldOut:
         all_predicted, all_labels = [], []
         target, count = self._target, 0
         with torch.no_grad(), in_full_precision():
-            for start in range(0, len(self._records), self._size):
-                arrays = _select_labelled(*self._records.batch(slice(start, start + self._size)))
-                if not (size := len(arrays[1])):
-                    continue
-                count += size
-                features, labels = (carry_to_device(torch.from_numpy(array), self._device) for array in arrays)
+            for features, labels in self.batches():
+                count += len(labels)
                 if self._channels_last and features.dim() > 3:
                     features = channels_last(features)
                 outputs = call_with(self._model, state, features)
