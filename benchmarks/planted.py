@@ -28,7 +28,7 @@ from tests.planted.recipes import RECIPES
 from tests.planted.workshop import Outcome, Workshop
 
 STEPS, RELEASES = 2000, 2000
-SOUND = ("linear", "layers", "per_layer", "adaptive", "shuffle", "fixed_size", "laplace", "encoded", "pnsgd", "pate")
+SOUND = ("linear", "layers", "per_layer", "adaptive", "dealt", "fixed_size", "laplace", "encoded", "pnsgd", "pate")
 
 
 def table(bugs: Sequence[Bug], depths: Sequence[Depth]) -> None:

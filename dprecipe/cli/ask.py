@@ -15,7 +15,7 @@ from typing import Any
 from dprecipe.data.encoders import NO_WORDS, YES_WORDS
 from dprecipe.data.sample import LEFT_OUT, draft_column
 from dprecipe.data.sample_files import Arrays, Table
-from dprecipe.recipe.draft import Declarations
+from dprecipe.recipe.draft import Declarations, choose_kind
 from dprecipe.recipe.mismatch import describe_readings
 from dprecipe.screen import write_note
 
@@ -47,8 +47,9 @@ def ask_answers(sample: Table | Arrays, label: str, unit: str | None, ask: Ask) 
         if isinstance(sample, Table):
             for name, texts in sample.columns.items():
                 if name not in (label, unit):
-                    _ask_column(name, texts, ask, answers)
-        _ask_label(label, LABELS if isinstance(sample, Table) else LABELS[1:4], ask, answers)
+                    _ask_column(name, texts, sample.typed.get(name), ask, answers)
+        if isinstance(sample, Arrays) or sample.typed.get(label) != "boolean":
+            _ask_label(label, LABELS if isinstance(sample, Table) else LABELS[1:4], ask, answers)
         many = "records" if unit is None else f"units (different values of {unit})"
         answers.size = _ask(ask, f"number of training {many}, which becomes public", _read_count)
         if unit is not None:
@@ -76,9 +77,9 @@ def _ask(ask: Ask, question: str, read: Callable[[str], Any]) -> Any:
             write_note(f"  {error}")
 
 
-def _ask_column(name: str, texts: Sequence[str], ask: Ask, answers: Declarations) -> None:
+def _ask_column(name: str, texts: Sequence[str], typed: str | None, ask: Ask, answers: Declarations) -> None:
     made = draft_column(texts, name)
-    usual = "text" if made.kind == "empty" else "-" if made.kind in LEFT_OUT else made.kind
+    usual = "-" if made.kind in LEFT_OUT and made.kind != "empty" else choose_kind(made, typed)
     kind = _ask(ask, f"{name}: kind (Enter: {usual})", _choose((*KINDS, "-"))) or usual
     if kind == "-":
         answers.columns[name] = None
@@ -91,12 +92,12 @@ def _ask_column(name: str, texts: Sequence[str], ask: Ask, answers: Declarations
         noun = "day" if kind == "date" else "value"
         _keep(declared, "min", _ask(ask, f"{name}: {first} {noun} that is possible", read))
         _keep(declared, "max", _ask(ask, f"{name}: {last} {noun} that is possible", read))
-    if kind == "date":
+    if kind == "date" and typed != "date":
         _keep(declared, "format", _ask(ask, f"{name}: how days are written, such as %d.%m.%Y", str))
     if kind in ("category", "ordinal"):
         order = ", the lowest first" if kind == "ordinal" else ""
         _keep(declared, "values", _ask(ask, f"{name}: its values, with commas between{order}", _read_words))
-    if kind == "boolean":
+    if kind == "boolean" and typed != "boolean":
         _keep(
             declared,
             "values",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
+from dprecipe.data.schema import UNKNOWN_SIZE
 from dprecipe.faults import Finding, Place
 from dprecipe.recipe.blanks import LEFT_OPEN, is_blank, walk_scalars
 from dprecipe.recipe.vocabulary import Spot, choose_block, find_spot, list_keys
@@ -14,7 +16,7 @@ from dprecipe.text.load import parse
 
 FEWEST = 2
 """Fewer blanks of a file are shown as any other finding."""
-ALSO = ("missing", "format", "decimal", "values")
+ALSO = ("missing", "marks", "format", "decimal", "affixes", "values")
 """Optional keys of a column that its first files often ask for."""
 WIDEST = 40
 HEAD = ("line", "where", "kind", "open", "write", "may also say")
@@ -50,6 +52,7 @@ def describe_blanks(blanks: Sequence[Finding], text: str) -> list[str]:
         f"{where}error[R103]: {len(blanks)} values are left open (FILL_IN)",
         *(f"  {line}" for line in table),
         "  = write each from what is known of the subject, and measure nothing on private records",
+        *(f"  = a number that is not known: {UNKNOWN_SIZE}" for row in rows if "size" in chain(*row.open.values())),
         *(f"  = {'values of a boolean' if key == 'values' else key}: {meaning}" for key, meaning in meanings.items()),
     ]
 
@@ -124,7 +127,7 @@ def _explain(at: Spot, keys: Sequence[str], *, optional: bool = False) -> dict[s
 def _list_cells(row: OpenBlock) -> Iterator[tuple[str, ...]]:
     first = (str(row.line), row.name if len(row.name) <= WIDEST else f"{row.name[: WIDEST - 1]}…", row.kind)
     for number, (expected, keys) in enumerate(row.open.items() or [("", [])]):
-        shown = "such as %d.%m.%Y" if keys == ["format"] else expected
+        shown = 'such as "%d.%m.%Y"' if keys == ["format"] else expected
         shown += ", as [a, b]" if expected.endswith("a list of text") else ""
         yield (*(first if number == 0 else ("", "", "")), ", ".join(keys), shown, ", ".join(row.also) * (not number))
 

@@ -171,7 +171,7 @@ def _render_standing(standing: Standing) -> list[str]:
         for row in standing.rows
         if any(run.delta != standing.delta for run in row.runs)
     ]
-    return [*lines, *_render_tests(standing.tests, metric or "")]
+    return [*lines, *_render_tests(standing)]
 
 
 def _show_score(score: Interval | None, metric: str | None) -> str:
@@ -182,17 +182,30 @@ def _show_score(score: Interval | None, metric: str | None) -> str:
     return f"{format_score(metric, score.mean)} ± {format_score(metric, score.half_width)}"
 
 
-def _render_tests(tests: Sequence[PairedTest], metric: str) -> list[str]:
-    """Returns a line for each test, and for each reason why pairs have none."""
-    untested: dict[str, list[str]] = {}
-    for test in tests:
+def _render_tests(standing: Standing) -> list[str]:
+    """Returns a line for each test with the best method, and for each reason why pairs have none."""
+    metric, best, untested = standing.metric or "", _find_best(standing), dict[str, list[str]]()
+    lines, others = [], 0
+    for test in standing.tests:
         if test.difference is None:
             untested.setdefault(test.reason, []).append(f"{test.second} − {test.first}")
-    lines = [_render_test(test, test.difference, metric) for test in tests if test.difference is not None]
+        elif best in (test.first, test.second):
+            lines.append(_render_test(test, test.difference, metric))
+        else:
+            others += 1
+    if others:
+        lines.append(f"  pairs without {best}, the best, are left out: {others:,} (--format json has them)")
     for reason, pairs in untested.items():
         names = pairs[0] if len(pairs) == 1 else f"{len(pairs)} pairs of methods"
         lines.append(f"  {names}: no test: {reason}")
     return lines
+
+
+def _find_best(standing: Standing) -> str:
+    """Returns the name of the method with the best score; empty where there is no score."""
+    scores = {row.name: row.score.mean for row in standing.rows if row.score is not None}
+    pick = min if standing.metric in SMALLER_IS_BETTER else max
+    return pick(scores, key=lambda name: scores[name], default="")
 
 
 def _render_test(test: PairedTest, difference: Interval, metric: str) -> str:

@@ -25,6 +25,7 @@ from dprecipe.data.disjoint import check_files, check_records
 from dprecipe.data.facts import Role
 from dprecipe.data.files import data_root as find_root
 from dprecipe.data.load import read
+from dprecipe.data.problems import separate_faults
 from dprecipe.data.profile import Bars, ColumnProfile, SourceProfile, profile_source
 from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource
@@ -45,6 +46,10 @@ from dprecipe.recipe.read import Loaded, LoadedPublic, read_any, read_unfinished
 from dprecipe.screen import is_output_watched, is_watched, write_note, write_output
 
 QUIET_SECONDS, NOTE_SECONDS = 2.0, 10.0
+LEFT_OUT = (
+    "numbers of records, gaps and clamped values are left out, as others may read this output: see them in a terminal, "
+    "or by --report FILE or --print-private"
+)
 FITS = "every source is what the recipe declares"
 MAX_SHOWN = 12
 """Values of a column that the terminal shows; the page shows more."""
@@ -88,7 +93,7 @@ def data_check(
         write_output(line for profile in profiles for line in describe_profile(profile))
     elif profiles:
         write_output(f"data.{profile.role}: read" for profile in profiles)
-        write_output(["counts are for a terminal, --report FILE, or --print-private: here others may read them"])
+        write_output([LEFT_OUT])
     if report is not None:
         write_output([f"wrote {report}: private, as the records are"])
     return int(bool(faults))
@@ -165,7 +170,7 @@ def check_sources(loaded: Loaded | LoadedPublic, root: Path) -> tuple[list[DataF
             check_records(data, root, records.get)
         except DataFault as fault:
             faults.append(fault)
-    return faults, profiles
+    return separate_faults(faults), profiles
 
 
 def _try_plan(loaded: Loaded | LoadedPublic) -> Plan | None:
@@ -216,15 +221,10 @@ def _write_report(report: Path, page: str) -> None:
 
 
 def _describe_faults(faults: Sequence[DataFault], shows_private: bool, fits: str = FITS) -> Iterator[str]:
-    """Yields all faults, each once: both sides of a split report a wrong size."""
-    seen: dict[tuple[str, str], list[DataFault]] = {}
     for fault in faults:
-        seen.setdefault((fault.message, fault.remedy), []).append(fault)
-    for fault, *others in seen.values():
         yield from list_lines(fault)
-        private = "\n".join(dict.fromkeys(one.private for one in (fault, *others) if one.private))
-        if private and shows_private:
-            yield from (f"  private: {line}" for line in private.split("\n"))
+        if fault.private and shows_private:
+            yield from (f"  private: {line}" for line in fault.private.split("\n"))
     if not faults:
         yield fits
 

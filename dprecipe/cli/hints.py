@@ -86,9 +86,12 @@ def _find_key(name: str) -> tuple[str, str]:
 
 
 def hint_at_argument(argument: str, known: Collection[str]) -> str | None:
-    """Returns what to write instead of an argument that a command does not take: `a.b=c` is an override."""
+    """Returns what to write instead of an argument that a command does not take: `a.b=c` is an override; a shell
+    makes a pattern the names of many files."""
     match = _OVERRIDE.fullmatch(argument)
-    return None if match is None or "--set" not in known else f"write --set {match['path']}={match['value']}"
+    if match is not None and "--set" in known:
+        return f"write --set {match['path']}={match['value']}"
+    return "put a pattern of files in quotes: --from 'folder/*.csv'" if "--from" in known else None
 
 
 def hint_at_command(name: str, known: Collection[str]) -> str | None:

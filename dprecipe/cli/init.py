@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_head, make_starter
+from dprecipe.recipe.starters import MECHANISMS, SOURCES, STATEMENT, make_head, make_starter
 from dprecipe.screen import ask_line, can_ask, write_output
+
+if TYPE_CHECKING:
+    from dprecipe.data.files import DataFile
 
 
 def init(
@@ -23,7 +28,9 @@ def init(
     sample: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="FILE", help="Draft the data block from a CSV, JSON lines, Parquet or NumPy file."
+            "--from",
+            metavar="FILE",
+            help="Draft the data block from a CSV, JSON lines, Parquet or NumPy file, or a 'pattern' of files.",
         ),
     ] = None,
     public: Annotated[
@@ -94,8 +101,8 @@ def init_from(
         DataFault: the file can't be read.
         PlanRefused: a policy above the recipe names the file that is called public.
     """
-    from dprecipe.data.files import DataFile, data_root
-    from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, read_sample
+    from dprecipe.data.files import data_root
+    from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, read_samples
     from dprecipe.policy.apply import enforce_on_sample
     from dprecipe.recipe.draft import Asked, Declarations, draft_data, find_names
     from dprecipe.recipe.mismatch import BLANK
@@ -112,14 +119,15 @@ def init_from(
     if mechanism not in drafted:
         raise UsageFault(f"there is no draft for the mechanism {mechanism}", f"choose one of {', '.join(drafted)}")
     root = data_root(None, path)
-    if public:
-        enforce_on_sample(file.absolute(), root, path)
+    declared = Path(os.path.relpath(file, root)).as_posix()
     try:
-        sample = read_sample(DataFile.of(file), MAX_ROWS if public else PRIVATE_ROWS)
+        files = _locate(file, declared, root, path)
+        for each in files if public else ():
+            enforce_on_sample(each.path.absolute(), root, path)
+        sample = read_samples(files, MAX_ROWS if public else PRIVATE_ROWS)
     except DataFault as fault:
         raise UsageFault(fault.message, fault.remedy) from None
     source = "npz" if isinstance(sample, Arrays) else sample.source
-    declared = Path(os.path.relpath(file, root)).as_posix()
     answers = Declarations()
     if private and asks:
         from dprecipe.cli.ask import ask_answers
@@ -136,8 +144,30 @@ def init_from(
         kinds = "" if isinstance(sample, Arrays) else f", and the kind of each by its first {PRIVATE_ROWS} rows"
         names = "names and shapes of its arrays" if isinstance(sample, Arrays) else "names of its columns"
         write_output([f"read off the private file: {names}{kinds}; check that these may be published, as a recipe is"])
+        if unsaid := [key for key in STATEMENT if key not in answers.statement]:
+            write_output([_remind(unsaid)])
     first = f"fill in each {BLANK}, then " if f": {BLANK}" in data.text else ""
     write_output([*data.remarks, f"wrote {path}; next: {first}dprecipe validate {shlex.quote(str(path))}"])
+
+
+def _locate(file: Path, declared: str, root: Path, recipe: Path) -> list[DataFile]:
+    """Returns the files that a path or a pattern names, which the recipe writes as `declared`.
+
+    Raises:
+        UsageFault: the recipe can't use the pattern, because its files don't lie below the data root.
+        DataFault: it matches no file.
+    """
+    from dprecipe.data.files import DataFile, is_pattern, leaves_root, locate_files
+
+    if file.exists() or not is_pattern(declared):
+        return [DataFile.of(file)]
+    if leaves_root(declared):
+        above = Path(*itertools.takewhile(lambda part: not is_pattern(part), file.parts))
+        remedy = f"write the recipe there: dprecipe init {shlex.quote(str(above / recipe.name))}"
+        if os.environ.get("DPRECIPE_DATA"):
+            remedy = f"set $DPRECIPE_DATA to {above.resolve()}, or to a folder above it"
+        raise UsageFault(f"{file}: a pattern matches files below the data root alone, {root}", remedy)
+    return locate_files([declared], root)
 
 
 def _draft_votes(path: Path, mechanism: str, file: Path) -> bool:
@@ -158,8 +188,17 @@ def _draft_votes(path: Path, mechanism: str, file: Path) -> bool:
         return False
     _write(path, make_head(make_name(path), path.name) + draft)
     write_output(["read off the private file: names of its columns, or their number; check that they may be published"])
-    write_output([f"wrote {path}; next: fill in each {BLANK}, then dprecipe validate {shlex.quote(str(path))}"])
+    write_output(
+        [
+            _remind(STATEMENT),
+            f"wrote {path}; next: fill in each {BLANK}, then dprecipe validate {shlex.quote(str(path))}",
+        ]
+    )
     return True
+
+
+def _remind(unsaid: Iterable[str]) -> str:
+    return f"still to be said in release.statement, with which the report begins: {', '.join(unsaid)}"
 
 
 def _taken(path: Path) -> UsageFault:

@@ -20,12 +20,13 @@ from dprecipe.nonprivate.plan import make_plan as make_public_plan
 from dprecipe.planning.audit import canaries_of, describe_audit, naming_of
 from dprecipe.planning.candidates import describe_candidates, describe_runs, describe_score
 from dprecipe.planning.make import plan as make_plan
+from dprecipe.planning.samplings import SamplingRow, compare_samplings
 from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.policy.apply import enforce_on_plan, enforce_on_recipe
 from dprecipe.privacy.rounding import write_number
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.release.tensors import expected_shapes
-from dprecipe.screen import as_json, show_document, write_output
+from dprecipe.screen import align_columns, as_json, show_document, write_output
 
 if TYPE_CHECKING:
     from dprecipe.privacy.comparison import AccountantRow
@@ -41,10 +42,14 @@ def plan(
     compare: Annotated[
         bool, typer.Option("--compare-accountants", help="Also print what other accountants say; none is the claim.")
     ] = False,
+    samplings: Annotated[
+        bool, typer.Option("--compare-sampling", help="Also print what other sampling schemes would cost.")
+    ] = False,
     plot: Annotated[Path | None, typer.Option(help="Also plot curves of ε in this .svg, which is replaced.")] = None,
 ) -> None:
     """Solves for the free variable and prints the plan; with `compare`, also what other accountants say of its events;
-    with `plot`, also draws ε along the run, over its noise and over its batch size.
+    with `samplings`, also what other sampling schemes would cost; with `plot`, also draws ε along the run, over its
+    noise and over its batch size.
 
     Raises:
         RecipeError, PlanRefused: the recipe has no plan.
@@ -55,8 +60,9 @@ def plan(
     check_plot(plot)
     loaded = read_any(recipe, overrides or ())
     if isinstance(loaded, LoadedPublic):
-        if plot is not None:
-            raise UsageFault("--plot: a recipe with mechanism none has no ε to draw", "leave it out")
+        for option, given in (("--plot", plot is not None), ("--compare-sampling", samplings)):
+            if given:
+                raise UsageFault(f"{option}: a recipe with mechanism none has no ε", "leave it out")
         _show_public(loaded, output, compare)
         return
     result = enforce_on_plan(make_plan(loaded))
@@ -64,8 +70,10 @@ def plan(
     if findings:
         raise PlanRefused(loaded.located(findings))
     comparisons = _compare(result) if compare else ()
+    schemes = compare_samplings(loaded, result) if samplings else ()
     if output == "json":
         more = {"comparison": [asdict(row) for row in comparisons]} if compare else {}
+        more |= {"sampling_comparison": [asdict(row) for row in schemes]} if samplings else {}
         show_document(as_json({**result.to_json(), **more}))
     else:
         write_output(
@@ -75,6 +83,7 @@ def plan(
                 "  rests on",
                 *(f"    - {a.text} ({a.checked_by})" for a in result.assumptions),
                 *comparison_lines(result, comparisons),
+                *(sampling_lines(schemes) if samplings else []),
             ]
         )
     if plot is not None:
@@ -185,6 +194,20 @@ def comparison_lines(plan: Plan, comparisons: Sequence[AccountantRow]) -> list[s
             for row, value in zip(comparisons, values, strict=True)
         ),
     ]
+
+
+def sampling_lines(rows: Sequence[SamplingRow]) -> list[str]:
+    """Lists what each sampling scheme costs, as lines of text."""
+    if not rows:
+        return ["  other sampling schemes: none, since the recipe has not one batch size and one noise multiplier"]
+    cells = [("scheme", "ε at this noise", "noise at this ε"), *map(_list_costs, rows)]
+    return ["  sampling schemes, with batches of this size", *(f"    {line}" for line in align_columns(cells))]
+
+
+def _list_costs(row: SamplingRow) -> tuple[str, str, str]:
+    if row.epsilon is None or row.noise_multiplier is None:
+        return (row.scheme, "-", f"-  {row.reason}")
+    return (row.scheme, f"{row.epsilon:.4g}", f"{row.noise_multiplier:.4g}")
 
 
 def _compare(plan: Plan) -> tuple[AccountantRow, ...]:

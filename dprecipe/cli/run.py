@@ -95,9 +95,10 @@ def run(
         return 0
     _describe_plan(plan)
     finished = training.run(request)
-    score, kept = "", finished.folder / "private" / "metrics.json"
+    score, hints, kept = "", [], finished.folder / "private" / "metrics.json"
     if finished.score is not None and plan.publishes_scores:
         score = f", {finished.score.describe()} on {finished.score.records:,} held-out records (more in {kept})"
+        hints = finished.score.hints
     elif finished.score is not None:
         score = f", scores on private records are in {kept}"
     elif finished.has_model and plan.data.held_out is None:
@@ -109,7 +110,7 @@ def run(
     shows_time = not plan.hides_duration or is_output_watched()
     time = f" in {finished.seconds:.0f} s" if shows_time else ""
     why = finished.stop_reason.replace("_", " ")
-    write_output([*finished.remarks, f"{why}: {spent}{score}{time}", next_step])
+    write_output([*finished.remarks, f"{why}: {spent}{score}{time}", *hints, next_step])
     return 0 if finished.has_model else BudgetSpent.exit_code
 
 
@@ -169,13 +170,15 @@ def _run_public(
         from dprecipe.training.run import nonprivate
 
     done = nonprivate.train(plan, root, target, resume)
-    score = ""
+    score, hints = "", []
     if done.score is not None:
+        hints = done.score.hints
         more = done.weights / "metrics.json"
         score = f", {done.score.describe()} on {done.score.records:,} held-out records (more in {more})"
     write_output(
         [
             f"done: {plan.length.steps:,} steps{score} in {done.seconds:.0f} s",
+            *hints,
             f"wrote {done.weights}: {NO_GUARANTEE}; there is no certificate, and nothing to verify",
             f"model.safetensors {done.digest}",
         ]

@@ -26,6 +26,7 @@ from dprecipe.contract.stages import TRAINING
 from dprecipe.contract.table import MECHANISMS
 from dprecipe.data.paid.schema import PAID
 from dprecipe.nonprivate.documents import PublicPlanDocument, provenance_schema
+from dprecipe.planning.samplings import SamplingRow
 from dprecipe.policy.read import policy_schema
 from dprecipe.privacy.charge_shapes import charge_schemas
 from dprecipe.privacy.comparison import AccountantRow
@@ -209,6 +210,11 @@ def plan_schema() -> Schema:
         "type": "array",
         "items": _written(AccountantRow),
         "description": "with --compare-accountants: what others say of the same events; never the claim",
+    }
+    document["properties"]["sampling_comparison"] = {
+        "type": "array",
+        "items": _written(SamplingRow),
+        "description": "with --compare-sampling: what other schemes would cost; never the claim",
     }
     document["properties"] |= {"stages": _stages(), "spending": _spending()}
     document["properties"]["policies"] = {

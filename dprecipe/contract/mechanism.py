@@ -201,7 +201,7 @@ class MechanismPlan(Protocol):
 
     @property
     def sampling_rate(self) -> float | None:
-        """The sampling rate of the first step; `None`: no amplification by sampling is claimed."""
+        """The sampling rate of the first step; `None`: no unit joins at a rate."""
 
     @property
     def expected_batch(self) -> float:

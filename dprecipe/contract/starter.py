@@ -28,7 +28,8 @@ class Task:
     block `release`.
 
     `label` is empty and `size` None where a draft leaves them open, or there is none; `columns` is 0 for arrays.
-    `measured`: of a public sample whose features are scaled one by one.
+    `measured`: of a public sample whose features are scaled one by one. `weights`: a comment of `training` that weighs
+    classes; empty where a draft knows of none to weigh.
     """
 
     label: tuple[str, ...] = ()
@@ -36,6 +37,7 @@ class Task:
     size: int | None = None
     measured: Measured | None = None
     release: str = "release: {report: true}"
+    weights: str = ""
 
     @property
     def delta(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 import pyarrow as pa
@@ -64,7 +64,7 @@ def _form(kind: Any) -> str:
 
 def column_values(column: Any, name: str, file: DataFile) -> Values:
     """Returns a column of numbers, truth values, dates or texts; None, or masked, if missing. Dates are in ISO 8601."""
-    if types.is_date(column.type) or types.is_timestamp(column.type):
+    if name_kind(column.type) == "date":
         column = column.cast(pa.string())
 
     stored = types.is_dictionary(column.type)
@@ -120,8 +120,15 @@ def _numbers(column: Any) -> Numbers:
 def holds_values(kind: Any) -> bool:
     """Returns True for a type whose values `column_values` returns."""
     kind = kind.value_type if types.is_dictionary(kind) else kind
-    is_day = types.is_date(kind) or types.is_timestamp(kind)
+    is_day = name_kind(kind) == "date"
     return is_day or _is_number(kind) or types.is_decimal(kind) or is_text(kind) or bool(types.is_null(kind))
+
+
+def name_kind(kind: Any) -> Literal["date", "boolean"] | None:
+    """Returns the kind of column that a type of days, moments or truth values is; None of any other."""
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return "date"
+    return "boolean" if types.is_boolean(kind) else None
 
 
 def _is_number(kind: Any) -> bool:

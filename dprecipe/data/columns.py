@@ -249,7 +249,7 @@ class Date(IncompleteColumn):
     max: date
     parts: Annotated[tuple[DatePart, ...], Field(min_length=1)] = Field(("time",), description="features, in order")
     format: Text | None = Field(
-        None, description="such as %d.%m.%Y; ISO 8601 (2024-05-17, 2024-05-17T14:30) when left out"
+        None, description='such as "%d.%m.%Y", in quotes; ISO 8601 (2024-05-17, 2024-05-17T14:30) when left out'
     )
     missing: Annotated[Annotated[date, Tag("value")] | Annotated[DateGap, Tag("block")], GAP_FORM] | None = Field(
         None, description=GAPS
@@ -350,7 +350,7 @@ def _unknown_format(text: str, path: str) -> Iterator[Finding]:
         yield Finding(
             "R203",
             f"{text!r} does not say where year, month and day stand, each once",
-            "write for example %d.%m.%Y, or %Y-%m-%d %H:%M; known are %Y %m %d %H %M %S %f",
+            'write for example "%d.%m.%Y", or "%Y-%m-%d %H:%M"; known are %Y %m %d %H %M %S %f',
             path,
         )
 

@@ -176,27 +176,30 @@ def parse_dates(
 ) -> list[datetime]:
     """Returns the days and times of a column, as a clock on the wall showed them."""
 
-    def parse(text: str) -> datetime | None:
-        try:
-            if column.format is not None:
-                return datetime.strptime(text, column.format)
-            return datetime.fromisoformat(text).replace(tzinfo=None)  # as the clock on the wall showed it
-        except ValueError:
-            return None
-
-    found = map_texts(texts, parse)
+    found = map_texts(texts, lambda text: _parse_moment(text, column.format))
     rows = [row for row, moment in enumerate(found) if moment is None]
     declared = f"min: {column.min}, max: {column.max}, "
-    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, declared, report, counts, gaps):
-        written = "in ISO 8601, such as 2024-05-17" if column.format is None else f"as {column.format}"
-        report.add(
-            row,
-            f"a field is no date {written}",
-            "declare how dates are written: {kind: date, …, format: '%d.%m.%Y'}",
-            f"write the date {written}",
-        )
+    wrong = list(_report_missing(rows, [texts[row] for row in rows], column, declared, report, counts, gaps))
+    written = "in ISO 8601, such as 2024-05-17" if column.format is None else f"as {column.format}"
+    remedy = "declare how dates are written: {kind: date, …, format: '%d.%m.%Y'}"
+    if wrong and column.format is not None:
+        absent = set(rows) - {row for row, _ in wrong}
+        if all(row in absent or _parse_moment(text, None) for row, text in enumerate(texts)):
+            remedy = "remove format: these dates are in ISO 8601, as those of Parquet and of databases are"
+    for row, _ in wrong:
+        report.add(row, f"a field is no date {written}", remedy, f"write the date {written}")
     instead = _midnight(column.fill or column.min)
     return [moment or instead for moment in found]
+
+
+def _parse_moment(text: str, form: str | None) -> datetime | None:
+    """Returns the moment that a text is, in a format or in ISO 8601, as the clock on the wall showed it."""
+    try:
+        if form is not None:
+            return datetime.strptime(text, form)
+        return datetime.fromisoformat(text).replace(tzinfo=None)
+    except ValueError:
+        return None
 
 
 def _midnight(day: date) -> datetime:

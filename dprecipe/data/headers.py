@@ -76,7 +76,7 @@ def _check_source(source: Mapping[str, Any], unit: object, root: Path, place: st
     for name, block in declared.items():
         texts = _find_texts(sample, str(name))
         if texts is not None and isinstance(block, Mapping):
-            yield from _check_kind(f"{place}: column {str(name)!r}", block, texts)
+            yield from _check_kind(f"{place}: column {str(name)!r}", block, texts, sample.typed.get(str(name)))
 
 
 def _find_absent(names: Sequence[str], table: Table, place: str) -> Iterator[DataFault]:
@@ -93,9 +93,13 @@ def _find_texts(table: Table, name: str) -> list[str] | None:
     return next((texts for other, texts in table.columns.items() if normalise_text(other) == wanted), None)
 
 
-def _check_kind(column: str, block: Mapping[str, Any], texts: Sequence[str]) -> Iterator[DataFault]:
+def _check_kind(column: str, block: Mapping[str, Any], texts: Sequence[str], typed: str | None) -> Iterator[DataFault]:
     """Yields the fault of a column whose first fields are of another kind than declared. A key that says how they are
-    written, such as `format`, leaves the question to the reader."""
+    written, such as `format`, leaves the question to the reader, but where the column's own type is that of dates."""
+    if typed == "date" == block.get("kind"):
+        if "format" in block:
+            yield DataFault(f"{column} has the type of dates, which are not written in a format", "remove format")
+        return
     kind, present = block.get("kind"), [text for text in texts if not is_missing(text)]
     if (
         not present
@@ -120,7 +124,7 @@ def _check_kind(column: str, block: Mapping[str, Any], texts: Sequence[str]) -> 
         found, remedy = READ_AS.get(made.kind, "texts"), "correct its kind, or list both texts: values: [NO, YES]"
     elif kind == "date" and made.kind != "empty" and (made.kind != "date" or "format" in made.declared):
         found = "dates that are not in ISO 8601" if made.kind == "date" else READ_AS[made.kind]
-        remedy = "write how they are written: format, such as %d.%m.%Y" if made.kind == "date" else remedy
+        remedy = 'write how they are written: format, such as "%d.%m.%Y"' if made.kind == "date" else remedy
     else:
         return
     yield DataFault(f"{column} is declared {kind}, and its first {PRIVATE_ROWS} rows hold {found}", remedy)

@@ -101,13 +101,33 @@ def _fault(subject: str, problem: str, remedy: str, place: str, private: bool) -
     return DataFault(f"{subject}: {problem}" + (f" ({place})" if place else ""), remedy)
 
 
+@final
+class SeveralFaults(DataFault):
+    """Several `faults` of the data, each of them single, as one. `finished`: see `Problems`."""
+
+    def __init__(self, faults: Sequence[DataFault], finished: bool) -> None:
+        lines = [f"the data do not match the {'release' if finished else 'recipe'}:"]
+        for fault in faults:
+            lines += [f"- {fault.message}", *([f"    {fault.remedy}"] if fault.remedy else [])]
+        private = [f"- {fault.message}: {fault.private}" for fault in faults if fault.private]
+        super().__init__("\n".join(lines), "", "\n".join(private))
+        self.faults = tuple(faults)
+
+
 def combine_faults(faults: Sequence[DataFault], finished: bool = False) -> DataFault:
     """Returns one fault that reports each of `faults` once; there is at least one. `finished`: see `Problems`."""
-    faults = list({(fault.message, fault.remedy): fault for fault in faults}.values())
-    if len(faults) == 1:
-        return faults[0]
-    lines = [f"the data do not match the {'release' if finished else 'recipe'}:"]
+    single = separate_faults(faults)
+    return single[0] if len(single) == 1 else SeveralFaults(single, finished)
+
+
+def separate_faults(faults: Sequence[DataFault]) -> list[DataFault]:
+    """Returns single faults, each once: both sides of a split meet the same ones, in an order of their own. What each
+    says in private is kept."""
+    found: dict[tuple[str, str], DataFault] = {}
     for fault in faults:
-        lines += [f"- {fault.message}", *([f"    {fault.remedy}"] if fault.remedy else [])]
-    private = [f"- {fault.message}: {fault.private}" for fault in faults if fault.private]
-    return DataFault("\n".join(lines), "", "\n".join(private))
+        for one in fault.faults if isinstance(fault, SeveralFaults) else (fault,):
+            words = one.message, one.remedy
+            said = [other.private for other in (found.get(words), one) if other is not None and other.private]
+            private = "\n".join(dict.fromkeys(said))
+            found[words] = one if one.private == private else DataFault(*words, private)
+    return list(found.values())

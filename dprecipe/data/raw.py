@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dprecipe.data.counts import ColumnCounts, SourceCounts
 from dprecipe.data.facts import Role
 from dprecipe.data.problems import Problems
-from dprecipe.data.schema import AnySource, Data, Split
+from dprecipe.data.schema import UNKNOWN_SIZE, AnySource, Data, Split
 from dprecipe.data.split import find_held_out, number_names, split_column
 from dprecipe.data.storage import Storage
 from dprecipe.data.tokens import SequenceTokens, Tokens
@@ -215,7 +215,7 @@ def size_fault(data: Data, count: int | None) -> DataFault:
     secret = (
         "a smaller number, select that many with data.train.records, and set budget.neighbouring: zero_out_one"
         if unit == "record"
-        else "a bound, size: {max: NUMBER}, and count with noise (P127)"
+        else f"a bound, {UNKNOWN_SIZE}"
     )
     return DataFault(
         f"data.train does not have the number of {subject} that data.size: {data.max_units} declares",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final
@@ -56,6 +56,8 @@ class Table:
     delimiter: str = ","
     left_out: dict[str, str] = field(default_factory=dict)
     """Columns that can't be features, each with the reason."""
+    typed: dict[str, Literal["date", "boolean"]] = field(default_factory=dict)
+    """Columns whose own type, and no text, says what they hold."""
 
 
 @final
@@ -78,7 +80,7 @@ def read_sample(file: DataFile, max_rows: int = MAX_ROWS) -> Table | Arrays:
     if path.is_dir():
         raise file.fault(
             "is a folder",
-            "name one of its files; the recipe may then read all of them, by a pattern such as folder/**/*.parquet",
+            "name its files by a pattern in quotes, such as 'folder/**/*.parquet'",
         )
     if not path.is_file():
         raise file.fault("there is no such file", "check the spelling of the path")
@@ -107,6 +109,44 @@ def read_sample(file: DataFile, max_rows: int = MAX_ROWS) -> Table | Arrays:
         return _read_csv(file, max_rows, problems)
     except READ_ERRORS as error:
         raise file.unreadable(error) from error
+
+
+def read_samples(files: Sequence[DataFile], max_rows: int = MAX_ROWS) -> Table | Arrays:
+    """Returns the columns of the files of one table, of at most `max_rows` rows; of private files, those of the first.
+
+    Raises:
+        DataFault: see `read_sample`; the files are not of one table.
+    """
+    whole = read_sample(files[0], max_rows)
+    if isinstance(whole, Arrays) or max_rows <= PRIVATE_ROWS:
+        return whole
+    is_counted = _is_counted(whole, max_rows)
+    for file in files[1:]:
+        part = read_sample(file, max_rows)
+        if isinstance(part, Arrays) or _identify(part) != _identify(whole):
+            raise file.fault("has another format or other columns than a file before it", "name files of one table")
+        taken = len(next(iter(whole.columns.values()), ()))
+        is_full = sum(len(text) for texts in whole.columns.values() for text in texts) > MAX_BYTES
+        more = 0 if is_full else max_rows - taken
+        is_counted = is_counted and _is_counted(part, max_rows)
+        rows = whole.rows + part.rows if is_counted else max_rows + 1
+        whole = replace(
+            whole,
+            columns={name: texts + part.columns[name][:more] for name, texts in whole.columns.items()},
+            rows=rows,
+            cut=whole.cut or part.cut or part.rows > more,
+            typed=dict(whole.typed.items() & part.typed.items()),
+        )
+    return whole
+
+
+def _identify(table: Table) -> tuple[object, ...]:
+    return table.source, table.delimiter, set(table.columns), set(table.left_out)
+
+
+def _is_counted(table: Table, max_rows: int) -> bool:
+    """Returns False for a file with more rows than are counted."""
+    return not table.cut or table.rows > max_rows + 1
 
 
 def _is_workbook(path: Path) -> bool:
@@ -214,7 +254,7 @@ def _read_parquet(file: DataFile, max_rows: int) -> Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from dprecipe.data.arrow import ColumnTypes, column_values, holds_values
+        from dprecipe.data.arrow import ColumnTypes, column_values, holds_values, name_kind
         from dprecipe.data.sources.read_parquet import ParquetShards
 
     shards = ParquetShards()
@@ -226,6 +266,7 @@ def _read_parquet(file: DataFile, max_rows: int) -> Table:
         left_out |= {name: ROW_NUMBERS for name in schema.names if name.startswith("__index_level_")}
         left_out |= {name: TWICE for name, count in stands.items() if count > 1}
         names = tuple(name for name in schema.names if name not in left_out)
+        typed = {name: kind for name in names if (kind := name_kind(schema.field(name).type)) is not None}
         total = shards.count_rows(file, names, ColumnTypes())
         columns: dict[str, list[str]] = {name: [] for name in names}
         rows = size = 0
@@ -236,7 +277,7 @@ def _read_parquet(file: DataFile, max_rows: int) -> Table:
             size += batch.nbytes
             if size > MAX_BYTES:
                 break
-        return Table("parquet", columns, total, total > rows, left_out=left_out)
+        return Table("parquet", columns, total, total > rows, left_out=left_out, typed=typed)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise file.unreadable(error if isinstance(error, OSError) else ValueError()) from error
 

@@ -272,6 +272,10 @@ else:
     ]
 
 
+UNKNOWN_SIZE = "size: {max: NUMBER}, never exceeded, and as the first step of preprocess: - dp_count: {share: 0.02}"
+"""The lines of a number of records or units that is not known, or may not be public."""
+
+
 class Data(Block):
     """Private and public data, and the unit that is protected."""
 

@@ -74,8 +74,8 @@ def describe_writing(text: str, writing: Writing | None) -> tuple[str, str, str]
     elif own.parse(number) is None:
         return None
     if {part.strip() for part in match.group("before", "after") if part} - {*own.affixes, ""}:
-        keys.append("affixes: ['%', '€', 'kg']")
-        note = f", with the texts of the file{note}"
+        keys.append("affixes: ['kg']")
+        note = f", with the text of the file{note}"
         problem = "a number with a unit or a currency sign"
     return (problem, ", ".join(keys), note) if keys else None
 

@@ -127,7 +127,14 @@ class Adam(Block):
     weight_decay: NonNegativeFloat = Field(0.0, description="decoupled: it reads the weights, never the data")
 
 
+class PythonOptimizer(Block):
+    """The module's own: what its `configure_optimizers` returns, with its schedules."""
+
+    kind: Literal["python"]
+
+
 Optimizer = Annotated[Sgd | Adam, Field(discriminator="kind")]
+AnyOptimizer = Annotated[Sgd | Adam | PythonOptimizer, Field(discriminator="kind")]
 
 
 class EmaAverage(Block):
@@ -209,6 +216,12 @@ class TokenLoss(Block):
     reduce: Literal["mean", "sum"] = Field("mean", description="over the record's learned tokens")
 
 
+class PythonLoss(Block):
+    """The module's own: its `training_step`, or its `loss(outputs, batch)`; one number a record."""
+
+    kind: Literal["python"]
+
+
 ClassWeight = Annotated[float, Field(gt=0, le=1e6)]
 ClassWeights = Annotated[
     Annotated[dict[Text, ClassWeight], Field(min_length=1), Tag("block")]
@@ -227,7 +240,7 @@ class Training(SparseBlock):
     batch_size: PositiveInt | None = Field(
         None, description="records in one update of a student; where steps are noisy, `mechanism.sampling` says it"
     )
-    optimizer: Optimizer | None = None
+    optimizer: AnyOptimizer | None = Field(None, description="`python`: that of the module that `dprecipe.run` takes")
     average: Annotated[EmaAverage | TailAverage, Field(discriminator="kind")] | None = Field(
         None, description="release an average of the iterates: post-processing, it costs no privacy"
     )
@@ -235,10 +248,10 @@ class Training(SparseBlock):
         None, description="of the noisy gradients: post-processing, it costs no privacy"
     )
     keep: Keep | None = Field(None, description="release the best iterate instead of the last: it costs no privacy")
-    loss: Annotated[SquaredLoss | HuberLoss | TokenLoss, Field(discriminator="kind")] | None = Field(
+    loss: Annotated[SquaredLoss | HuberLoss | TokenLoss | PythonLoss, Field(discriminator="kind")] | None = Field(
         None,
         description="of a number to be predicted, half the squared error when left out; of the next token, the mean "
-        "over a record's tokens when left out",
+        "over a record's tokens when left out; `python`: that of the module that `dprecipe.run` takes",
     )
     class_weights: ClassWeights | None = Field(
         None,
@@ -258,11 +271,21 @@ class Training(SparseBlock):
 
     @property
     def descent(self) -> Optimizer:
-        """The optimiser of a model that learns by gradient steps.
+        """The recipe's optimiser of a model that learns by gradient steps.
 
         Raises:
-            ValueError: there is none; `planning.rules` refuses such a recipe.
+            ValueError: there is none; `planning.rules` refuses such a recipe, and a module's own is `own_optimizer`.
         """
-        if self.optimizer is None:
+        if self.optimizer is None or isinstance(self.optimizer, PythonOptimizer):
             raise ValueError("a model that learns by gradient steps needs training.optimizer")
         return self.optimizer
+
+    @property
+    def own_loss(self) -> bool:
+        """True if a module from Python brings the loss."""
+        return isinstance(self.loss, PythonLoss)
+
+    @property
+    def own_optimizer(self) -> bool:
+        """True if a module from Python brings the optimiser."""
+        return isinstance(self.optimizer, PythonOptimizer)

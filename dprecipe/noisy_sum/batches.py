@@ -8,7 +8,7 @@
 | one unit | included with the same probability as among many |
 | a rate of 1 or more | every unit |
 | a Poisson batch larger than its cap | a uniformly random subset of it, of the size of the cap |
-| a partition into more batches than units | some of the batches are empty |
+| more batches than units to deal | some of the batches are empty |
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from dprecipe.noise.entropy import Stream
 from dprecipe.privacy.events import Event
-from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, Partition, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PoissonBatch
 
 UnitNumbers = NDArray[np.int64]
 
 
 def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers]:
-    """Draws the batches of one event: one for a sampled or full step, all batches of the epoch for a partition.
+    """Draws the batches of one event: one for a sampled or full step, all batches of the epoch where units are dealt.
 
     Each batch is (B,) int64, increasing unit numbers in [0, units); it may be empty.
 
@@ -50,8 +50,7 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
             yield draw_subset(batch, units, stream)
         case EveryUnit():
             yield np.arange(units)
-        case Partition(batches):
-            # Each unit is assigned independently: adding one changes one batch and moves no other unit.
+        case DealtBatches(batches):
             batch_of = stream.integers(batches, units)
             order = np.argsort(batch_of, kind="stable")
             ends = np.searchsorted(batch_of[order], np.arange(batches + 1))

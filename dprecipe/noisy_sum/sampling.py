@@ -20,7 +20,7 @@ from pydantic import Discriminator, Field, Tag
 
 from dprecipe.language.base import Auto, Block, PositiveInt, Schedule, word_form
 from dprecipe.privacy.events import Charge, Event
-from dprecipe.privacy.sampling import FixedSizeBatch, Partition, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, FixedSizeBatch, PoissonBatch
 
 
 def piece_starts(schedule: int, run: int, max_pieces: int) -> set[int]:
@@ -50,10 +50,10 @@ class FullBatchSampling(Block):
     scheme: Literal["full_batch"]
 
 
-class ShuffleSampling(Block):
-    """Each epoch deals every unit to one of its batches at random; accounted without amplification."""
+class DealtSampling(Block):
+    """Each epoch deals every unit to one of its batches, independently of all others."""
 
-    scheme: Literal["shuffle"]
+    scheme: Literal["dealt"]
     batch_size: PositiveInt = Field(description="expected size of a batch, in units")
 
 
@@ -83,17 +83,16 @@ class TruncatedPoissonSampling(Block):
 
 
 class FixedSizeSampling(Block):
-    """Each batch is a uniformly random subset of one size, drawn without replacement; not for
-    `add_or_remove_one`."""
+    """Each batch is a uniformly random subset of one size, drawn without replacement."""
 
     scheme: Literal["fixed_size"]
     batch_size: PositiveInt = Field(description="size of a batch, in units")
 
 
-Sampling = Annotated[PoissonSampling | FullBatchSampling | ShuffleSampling, Field(discriminator="scheme")]
+Sampling = Annotated[PoissonSampling | FullBatchSampling | DealtSampling, Field(discriminator="scheme")]
 """Sampling of mechanisms whose batches have a constant expected size."""
 BatchSampling = Annotated[
-    MovingPoissonSampling | TruncatedPoissonSampling | FixedSizeSampling | FullBatchSampling | ShuffleSampling,
+    MovingPoissonSampling | TruncatedPoissonSampling | FixedSizeSampling | FullBatchSampling | DealtSampling,
     Field(discriminator="scheme"),
 ]
 """Sampling of DP-SGD, whose account covers more schemes."""
@@ -108,7 +107,7 @@ class Pace:
     """(event, expected size of a batch from it on), from event 0."""
     size: int
     sampled: bool
-    """True if amplification by sampling is claimed."""
+    """True if units join each batch at a sampling rate."""
 
     @staticmethod
     def of(sampling: BatchSampling | Sampling, size: int, events: int = 1, pieces: int = 1) -> Pace:
@@ -127,7 +126,7 @@ class Pace:
                 return Pace(1, ((0, Fraction(batch)),), size, True)
             case FullBatchSampling():
                 return Pace(1, ((0, Fraction(size)),), size, False)
-            case ShuffleSampling(batch_size=batch):
+            case DealtSampling(batch_size=batch):
                 count = math.ceil(Fraction(size, batch))
                 return Pace(count, ((0, Fraction(size, count)),), size, False)
         raise TypeError(f"no batches are drawn by {sampling!r}")
@@ -139,7 +138,7 @@ class Pace:
 
     @property
     def sampling_rate(self) -> float | None:
-        """Sampling rate of the first step; `None`: no amplification is claimed."""
+        """Sampling rate of the first step; `None`: no unit joins at a rate."""
         return float(self.batches[0][1] / self.size) if self.sampled else None
 
     def batch(self, event: int) -> float:
@@ -199,8 +198,8 @@ class MayHaveUniformSteps(Protocol):
         """Returns its steps; None if they are not equal, or their noise is not Gaussian."""
 
 
-UNSAMPLED = ("full_batch", "shuffle")
-"""Schemes that claim no amplification."""
+UNSAMPLED = ("full_batch", "dealt")
+"""Schemes without a sampling rate."""
 
 
 def noise_multiplier(event: Event) -> float:
@@ -216,13 +215,13 @@ def noise_multiplier(event: Event) -> float:
 
 
 def count_steps(charges: Iterable[Charge]) -> int:
-    """Counts the steps that these events take: one each, or all batches of an epoch for a partition."""
+    """Counts the steps that these events take: one each, or all batches of an epoch where units are dealt."""
     return sum(charge.count * charge.event.steps for charge in charges)
 
 
 def sampling_rate(event: Event, scheme: str, size: int) -> float | None:
-    """Returns the probability that one of `size` units joins a batch of an event; `None`: no amplification is
-    claimed."""
+    """Returns the probability that one of `size` units joins a batch of an event; `None`: no unit joins at
+    a rate."""
     if scheme in UNSAMPLED:
         return None
     match event.sampling():
@@ -243,7 +242,7 @@ def expected_batch(event: Event, size: int) -> float:
             return shortest_number(rate * size, lambda units: units / size == rate)
         case FixedSizeBatch(batch):
             return float(batch)
-        case Partition(batches):
+        case DealtBatches(batches):
             return size / batches
     return float(size)
 

@@ -187,7 +187,8 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
         "fixed_size": "each batch is an independent, uniformly random subset of the stated size, and who is in it "
         "stays secret",
         "full_batch": "every unit takes part in every step",
-        "shuffle": "each epoch deals every unit to exactly one batch, independently of the data",
+        "dealt": "each epoch deals every unit to exactly one batch, uniformly and independently of all others, and who "
+        "is in a batch stays secret",
     }[scheme]
     return (
         (Assumption("sampling", participation, "code"),),

@@ -22,6 +22,7 @@ from dprecipe.language.words import join_with_or
 from dprecipe.models import checks as model_checks
 from dprecipe.models.public_record import NO_GUARANTEE
 from dprecipe.models.schema import Model, NoModel, Trees
+from dprecipe.planning.from_python import REMEDIES, list_own
 from dprecipe.planning.labels import check_loss
 from dprecipe.planning.learning import check_length
 from dprecipe.planning.paths import check_data_files
@@ -178,6 +179,8 @@ def check_training(recipe: PublicRecipe) -> Iterator[Finding]:
         yield Finding(
             "R304", "training has no optimizer", "add training.optimizer, such as {kind: sgd, lr: 0.1}", "training"
         )
+    for key in list_own(training):
+        yield Finding("R306", "mechanism none takes the recipe's own steps", REMEDIES[key], key)
     if training.batch_size is None:
         yield Finding(
             "R304",

@@ -19,7 +19,7 @@ from dprecipe.screen import make_printable
 
 WARNINGS: Mapping[str, str] = {
     "P103": "δ is large for the number of records",
-    "P104": "shuffled batches claim no amplification",
+    "P104": "hardly any noise is saved where an epoch has few steps",
     "P108": "ε is above 10",
     "P112": "scores on data.test stay private",
     "P114": "sampling and noise are fixed",

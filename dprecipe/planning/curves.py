@@ -90,7 +90,7 @@ def trace_accountants(plan: Plan, report: Report) -> EpsilonCurve:
 
 def trace_noise(loaded: Loaded, plan: Plan, report: Report) -> EpsilonCurve:
     """Returns ε over the noise multiplier, at the plan's length."""
-    found = _find_noise(loaded, plan)
+    found = find_noise(loaded, plan)
     if found is None:
         return EpsilonCurve(
             "noise", {}, reason="the recipe has several noises, or one that moves, and no single number to vary"
@@ -102,7 +102,7 @@ def trace_noise(loaded: Loaded, plan: Plan, report: Report) -> EpsilonCurve:
 
 def trace_batch(loaded: Loaded, plan: Plan, report: Report) -> EpsilonCurve:
     """Returns ε over the batch size, at the plan's noise multiplier and number of epochs (or steps)."""
-    noise = _find_noise(loaded, plan)
+    noise = find_noise(loaded, plan)
     written = loaded.recipe.model_dump(mode="json", by_alias=True)
     for key in BATCH_KEYS:
         try:
@@ -144,7 +144,7 @@ def _trace(
     return EpsilonCurve(key, {"": points}, (here, plan.guarantee.epsilon), is_log=True)
 
 
-def _find_noise(loaded: Loaded, plan: Plan) -> tuple[str, float] | None:
+def find_noise(loaded: Loaded, plan: Plan) -> tuple[str, float] | None:
     """Returns the key of the noise multiplier and its number; None where there are several, or it moves."""
     found = list(_list_noises(loaded, plan))
     return found[0] if len(found) == 1 else None

@@ -95,6 +95,14 @@ def check_loss(training: Training, target: Target, own_loss: str = "") -> Iterat
         return
     if own_loss:
         yield Finding("R306", own_loss, "remove training.loss", "training.loss")
+    elif training.own_loss:
+        if isinstance(target, TokenTarget):
+            yield Finding(
+                "R311",
+                f"a module's own loss is of one row of outputs, and the label is {target.describe()}",
+                "remove training.loss",
+                "training.loss",
+            )
     elif isinstance(training.loss, TokenLoss):
         if not isinstance(target, TokenTarget):
             yield Finding(
@@ -119,6 +127,8 @@ def _check_smoothing(training: Training, target: Target, own_loss: str) -> Itera
     remedy, path = "remove training.label_smoothing", "training.label_smoothing"
     if own_loss:
         yield Finding("R306", own_loss, remedy, path)
+    elif training.own_loss:
+        yield Finding("R311", "the module's own loss smooths labels, if any does", remedy, path)
     elif not isinstance(target, ClassTarget):
         yield Finding("R311", f"classes are smoothed, and the label is {target.describe()}", remedy, path)
 
@@ -132,6 +142,14 @@ def _check_weights(training: Training, target: Target, own_loss: str) -> Iterato
             "R306",
             f"{own_loss}: weights would multiply it",
             "remove training.class_weights; or use a mechanism that clips gradients",
+            path,
+        )
+        return
+    if training.own_loss:
+        yield Finding(
+            "R311",
+            "the module's own loss weighs classes, if any does",
+            "remove training.class_weights, and multiply by constants in the module's loss",
             path,
         )
         return

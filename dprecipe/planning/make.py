@@ -8,7 +8,7 @@ from dprecipe.contract.mechanism import Facts
 from dprecipe.contract.plan import Plan, PlanBudget, PlannedTuning
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import PlanRefused
-from dprecipe.planning import accept, audit, paid, public, records, rules, split, tuning
+from dprecipe.planning import accept, audit, from_python, paid, public, records, rules, split, tuning
 from dprecipe.planning.candidates import Point, trial_recipe
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
@@ -76,6 +76,7 @@ def plan(loaded: Loaded) -> Plan:
             *records.assume_query(recipe),
             *public.assume_public_weights(recipe),
             *public.assume_public_tokenizer(recipe),
+            *from_python.assume_own(recipe),
             *tuning.list_assumptions(recipe),
             *audit.assume_canaries(recipe),
             *accept.list_declarations(recipe, warnings),

@@ -42,7 +42,8 @@ from dprecipe.privacy.curves import Array
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.guarantee import Guarantee
 from dprecipe.privacy.profile import Answer
-from dprecipe.privacy.workload import Workload, summarise_charges, uncap_charges
+from dprecipe.privacy.replacement import deltas_of_two, epsilon_of_two
+from dprecipe.privacy.workload import Workload, summarise_charges, unamplify_charges, uncap_charges
 from dprecipe.privacy.worst_case import shift_charges
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "gdp")
@@ -54,8 +55,6 @@ _MANY_STEPS = 8
 _WHOLE_ORDERS = tuple(order for order in curves.DEFAULT_ORDERS if order >= 2 and order == int(order))
 _MIN_MAX_ORDER = 1.001
 """The maximum Rényi order below which no finer grid of orders is tried."""
-_LARGEST_HALF = 300.0
-"""Half of the largest ε that is searched under group privacy."""
 
 
 class AccountantsDisagree(Fault):
@@ -108,7 +107,7 @@ def epsilon_answer(charges: Iterable[Charge], delta: float, neighbouring: Neighb
     _check_accountant(accountant)
     if not 0 < delta < 1:
         raise ValueError(f"expected 0 < delta < 1, got {delta}")
-    return _epsilon_answer(tuple(charges), delta, Neighbouring(neighbouring), accountant)
+    return _epsilon_answer(_for_accountant(charges, accountant), delta, Neighbouring(neighbouring), accountant)
 
 
 @functools.lru_cache(maxsize=_KEPT)
@@ -143,7 +142,7 @@ def _epsilon(work: Workload, charges: tuple[Charge, ...], delta: float, accounta
     if accountant == "pld" and work.mu == 0 and work.ever_sampled <= delta:
         return Answer(0.0, accountant)  # the outputs differ only if the unit was ever sampled
     if work.needs_group_privacy:
-        return _epsilon_by_group_privacy(charges, delta, accountant)
+        return _epsilon_of_replacement(work, charges, delta, accountant)
     if work.items:
         return _epsilon_of_items(work, charges, delta, accountant)
     kind = _conversion(accountant)
@@ -165,7 +164,8 @@ def delta_answers(
     _check_accountant(accountant)
     if not all(e >= 0 for e in epsilons):
         raise ValueError(f"expected epsilon >= 0, got {list(epsilons)}")
-    return list(_delta_answers(tuple(charges), tuple(map(float, epsilons)), Neighbouring(neighbouring), accountant))
+    charged = _for_accountant(charges, accountant)
+    return list(_delta_answers(charged, tuple(map(float, epsilons)), Neighbouring(neighbouring), accountant))
 
 
 @functools.lru_cache(maxsize=_KEPT)
@@ -197,7 +197,7 @@ def _deltas(work: Workload, charges: tuple[Charge, ...], epsilons: Sequence[floa
         mu = work.dominating_mu
         return [Answer(1.0 if mu is None else gdp.delta(mu, e), "gdp") for e in epsilons]
     if work.needs_group_privacy:
-        return _deltas_by_group_privacy(charges, epsilons, accountant)
+        return _deltas_of_replacement(work, charges, epsilons, accountant)
     if work.items:
         return _deltas_of_items(work, charges, epsilons, accountant)
     kind = _conversion(accountant)
@@ -244,6 +244,12 @@ def _curve_of_one(event: Event, orders: tuple[float, ...], relation: Neighbourin
     return event.rdp(orders, relation)
 
 
+def _for_accountant(charges: Iterable[Charge], accountant: str) -> tuple[Charge, ...]:
+    """Returns the charges as an accountant takes them: the gain of dealing units to steps is known as a loss
+    distribution alone."""
+    return tuple(charges) if accountant == "pld" else unamplify_charges(charges)
+
+
 def _conversion(accountant: str) -> Conversion:
     return "classic" if accountant == "rdp_classic" else "improved"
 
@@ -272,36 +278,27 @@ def _orders(work: Workload) -> tuple[float, ...]:
     return tuple(sorted({*curves.DEFAULT_ORDERS, *below}))
 
 
-def _epsilon_by_group_privacy(charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
-    """Returns 2 ε, for removing a unit and adding another, for nearly the smallest ε with (1 + exp(ε)) δ(ε) <= δ.
-
-    With g(x) = ε at δ/(1 + exp(x)), every x with g(x) <= x is a bound; the secant method finds the fixed point. g is
-    computed on grids, so x may end slightly above it; the tolerance grows with each iteration.
-
-    Source: Dwork & Roth 2014, Theorem 2.2 with the δ of two steps, δ(ε) + exp(ε) δ(ε).
-    """
-    last, x = (-1.0, 0.0), 0.0
-    for attempt in range(30):
-        slack = 1e-5 * 1.5**attempt
-        result = epsilon_answer(charges, delta / (1 + math.exp(x)), Neighbouring.ADD_OR_REMOVE_ONE, accountant)
-        if result.value <= x <= result.value * (1 + slack):
-            return Answer(2 * result.value, result.accountant, result.at_edge)
-        slope = (result.value - last[1]) / (x - last[0]) if x > 0 else 0.0
-        slope, last = min(max(slope, 0.0), 0.9), (x, result.value)
-        x = (result.value - slope * x) / (1 - slope) * (1 + slack / 3)
-        if not x < _LARGEST_HALF:
-            break
-    return Answer(math.inf, result.accountant)
+def _epsilon_of_replacement(work: Workload, charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
+    """Returns ε by group privacy; or as if everyone knew who takes part, where that is less."""
+    relation = Neighbouring.ADD_OR_REMOVE_ONE
+    in_two = epsilon_of_two(lambda at: epsilon_answer(charges, at, relation, accountant), delta)
+    known = unamplify_charges(charges)
+    if known == charges:
+        return in_two
+    direct = _epsilon(summarise_charges(known, work.requested), known, delta, accountant)
+    return min(in_two, direct, key=lambda answer: answer.value)
 
 
-def _deltas_by_group_privacy(charges: tuple[Charge, ...], epsilons: Sequence[float], accountant: str) -> list[Answer]:
-    """Returns (1 + exp(ε/2)) δ(ε/2), like `_epsilon_by_group_privacy`."""
-    halves = [min(e / 2, _LARGEST_HALF) for e in epsilons]
-    result = delta_answers(charges, halves, Neighbouring.ADD_OR_REMOVE_ONE, accountant)
-    return [
-        Answer(min(1.0, (1 + math.exp(e)) * answer.value), answer.accountant, answer.at_edge)
-        for e, answer in zip(halves, result, strict=True)
-    ]
+def _deltas_of_replacement(
+    work: Workload, charges: tuple[Charge, ...], epsilons: Sequence[float], accountant: str
+) -> list[Answer]:
+    relation = Neighbouring.ADD_OR_REMOVE_ONE
+    in_two = deltas_of_two(lambda at: delta_answers(charges, at, relation, accountant), epsilons)
+    known = unamplify_charges(charges)
+    if known == charges:
+        return in_two
+    direct = _deltas(summarise_charges(known, work.requested), known, epsilons, accountant)
+    return [min(pair, key=lambda answer: answer.value) for pair in zip(in_two, direct, strict=True)]
 
 
 def _epsilon_of_items(work: Workload, charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:

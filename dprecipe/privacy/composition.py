@@ -186,7 +186,7 @@ class Composition:
         if not self._covered(epsilon) and self._may_add_window():
             self.window(guess)
         if not self._covered(epsilon) and self._may_add_window():
-            self.window(self._tilt_for(epsilon, guess))
+            self.window(self.tilt_for(epsilon, guess))
         return min(bound, *(window.delta(epsilon) for window in self._windows))
 
     def _may_add_window(self) -> bool:
@@ -202,7 +202,7 @@ class Composition:
     def _covered(self, epsilon: float) -> bool:
         return any(abs(epsilon - window.centre) <= 3 * window.spread for window in self._windows)
 
-    def _tilt_for(self, epsilon: float, guess: float) -> float:
+    def tilt_for(self, epsilon: float, guess: float) -> float:
         """Returns θ >= 0 whose tilted mean is ε, or 0 if the mean is already above ε (K' increases)."""
         if self._moments(0.0)[1] >= epsilon:
             return 0.0
@@ -218,6 +218,11 @@ class Composition:
             else:
                 high = middle
         return (low + high) / 2
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the composed loss."""
+        return math.sqrt(max(self._moments(0.0)[2], 0.0))
 
     def _moments(self, theta: float) -> tuple[float, float, float]:
         """Returns K, K', K'' at θ: the tilted mean and variance of the composed loss."""

@@ -22,7 +22,7 @@ import contextlib
 import importlib.metadata
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -51,7 +51,7 @@ from dprecipe.privacy.questions import (
     UniqueItems,
     WholeRun,
 )
-from dprecipe.privacy.workload import summarise_charges, uncap_charges
+from dprecipe.privacy.workload import summarise_charges, unamplify_charges, uncap_charges
 
 Array = NDArray[np.floating[Any]]
 
@@ -150,6 +150,8 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
             return LibraryAnswer("dp_accounting.pld", version, result)
     laplace = any(isinstance(q, NoisyCounts) and q.family != "gaussian" for q, _ in questions)
     boxed = any(isinstance(q, NoisyBox) for q, _ in questions)
+    if work.needs_group_privacy and any(isinstance(question, LibraryLoss) for question, _ in questions):
+        return LibraryAnswer("dp_accounting.pld", version, _ask_for_replacement(charges, questions, delta))
     by_losses = CappedSum | FixedSizeSum | BoundedRange | LibraryLoss | SelectedRuns | WholeRun
     beside = laplace and len(counts) < len(questions)
     if (beside or any(isinstance(q, by_losses) for q, _ in questions)) and not (boxed or curved):
@@ -210,6 +212,17 @@ def _ask_for_zero_out(
         rest = ask_library(uncap_charges(charges), delta - full, Neighbouring.ZERO_OUT_ONE, or_renyi)
         result = min(result, rest, key=lambda answer: answer.epsilon)
     return result
+
+
+def _ask_for_replacement(charges: tuple[Charge, ...], questions: list[tuple[Question, int]], delta: float) -> float:
+    """Returns ε of removing a unit and adding another; or of replacing it where everyone knows who takes part."""
+    work = summarise_charges(charges, Neighbouring.ADD_OR_REMOVE_ONE)
+    known = ask_library(unamplify_charges(charges), delta, Neighbouring.REPLACE_ONE).epsilon
+    step = sums.grid_step(work.steps, len(work.parts)) / 4  # ε is twice that of one of the steps
+    with _silence():
+        whole, *_ = sums.compose_batches(questions, work.mu, work.neighbouring, delta, step)
+        start = min(known / 2, float(whole.get_epsilon_for_delta(delta)))
+        return min(known, sums.double_epsilon(whole.get_delta_for_epsilon, start, delta))
 
 
 def _ask_for_items(
@@ -291,12 +304,12 @@ def _ask_by_divergences(query: _Query, delta: float, twice: bool) -> tuple[str, 
         whole = _compose_losses(query, delta, finest)
         if whole is not None:
             result = float(whole.get_epsilon_for_delta(delta))
-            result = _double_epsilon(whole.get_delta_for_epsilon, result, delta) if twice else result
+            result = sums.double_epsilon(whole.get_delta_for_epsilon, result, delta) if twice else result
             if result < math.inf:
                 return "dp_accounting.pld", result
     if twice:
         max_loss = _max_loss(query)
-        high = _double_epsilon(
+        high = sums.double_epsilon(
             lambda half: 0.0 if half >= max_loss else rdp.compute_delta(orders, curve, half)[0], high, delta
         )
     return "dp_accounting.rdp", high
@@ -306,20 +319,6 @@ def _max_loss(query: _Query) -> float:
     if query.mu or query.sampled or query.curves:
         return math.inf
     return math.fsum(count * recheck.max_loss(box) for box, count in query.boxes)
-
-
-def _double_epsilon(delta_of: Callable[[float], float], start: float, delta: float) -> float:
-    """Returns ε of removing a unit and adding another: twice the smallest h >= 0 with (1 + exp(h)) δ(h) <= δ. `start`:
-    the first h that is tried. Infinity above 600."""
-    low, high = 0.0, start
-    while high < 300 and not (1 + math.exp(high)) * delta_of(high) <= delta:
-        low, high = high, 1.2 * high + 1e-6
-    if not high < 300:
-        return math.inf
-    while high - low > 1e-6 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if (1 + math.exp(middle)) * delta_of(middle) <= delta else (middle, high)
-    return 2 * high
 
 
 def _compose_losses(query: _Query, delta: float, finest: float) -> Any:

@@ -147,6 +147,10 @@ class Event:
         """Returns the same event without a maximum batch size. The two differ only with probability `full_chance`."""
         return self
 
+    def unamplified(self) -> Event:
+        """Returns the same release as if everyone knew who takes part; costs no less."""
+        return self
+
     @property
     def max_loss(self) -> float:
         """The largest privacy loss of any outcome when a unit is added or removed; infinite for most noise."""

@@ -297,7 +297,7 @@ def compose_batches(
                 else:
                     delta -= full * count  # a full batch counts as a failure
             case FixedSizeSum(sigma, size, batch):
-                part = of_one_size(sigma, batch / size)
+                part = of_one_size(sigma, batch / size) if replaced else one(sigma / 2, batch / size)
             case GaussianSum(sigma, q) if q < 1:
                 part = one(sigma, q)
             case BoundedRange(added, by_two):
@@ -321,3 +321,17 @@ def compose_batches(
         part = part.self_compose(int(count), tail)
         whole = part if whole is None else whole.compose(part, tail)
     return whole, parts, ranges, delta
+
+
+def double_epsilon(delta_of: Callable[[float], float], start: float, delta: float) -> float:
+    """Returns ε of removing a unit and adding another: twice the smallest h >= 0 with (1 + exp(h)) δ(h) <= δ. `start`:
+    the first h that is tried. Infinity above 600."""
+    low, high = 0.0, start
+    while high < 300 and not (1 + math.exp(high)) * delta_of(high) <= delta:
+        low, high = high, 1.2 * high + 1e-6
+    if not high < 300:
+        return math.inf
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if (1 + math.exp(middle)) * delta_of(middle) <= delta else (middle, high)
+    return 2 * high

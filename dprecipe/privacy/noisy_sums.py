@@ -22,7 +22,7 @@ from dprecipe.privacy.box.box import BoxEvent, BoxSum
 from dprecipe.privacy.event_kinds import register_event
 from dprecipe.privacy.events import Event, NormKind, Rate, check_positive, check_rate
 from dprecipe.privacy.questions import CappedSum, FixedSizeSum, GaussianSum, Question
-from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, Partition, PoissonBatch, Sampling
+from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, PoissonBatch, Sampling
 
 if TYPE_CHECKING:
     from dprecipe.noise.distributions import Distribution
@@ -142,40 +142,6 @@ class PoissonGaussian(GaussianEvent):
 
 @register_event
 @dataclass(frozen=True, slots=True)
-class PartitionedGaussian(GaussianEvent):
-    """An epoch over `batches` disjoint batches: each unit takes part in exactly one, assigned independently of the
-    data.
-
-    Formal guarantee: that of one `Gaussian`. Given the assignment, only one batch depends on a unit (parallel
-    composition). No amplification is claimed for the assignment. Source: McSherry 2009, Theorem 4.
-    """
-
-    kind: ClassVar[str] = "partitioned_gaussian"
-    noise_multiplier: PositiveFloat
-    batches: PositiveInt
-
-    def __post_init__(self) -> None:
-        check_positive(noise_multiplier=self.noise_multiplier, batches=self.batches)
-
-    @property
-    def steps(self) -> int:
-        return self.batches
-
-    def squared_mu(self, count: int, relation: Neighbouring) -> float:
-        return _squared_mu(count, self.noise_multiplier, relation)
-
-    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
-        return _screening_bound(1.0, self.noise_multiplier, relation)
-
-    def sampling(self) -> Sampling:
-        return Partition(self.batches)
-
-    def cross_check(self) -> Question:
-        return GaussianSum(self.noise_multiplier)
-
-
-@register_event
-@dataclass(frozen=True, slots=True)
 class TruncatedPoissonGaussian(GaussianEvent):
     """A `PoissonGaussian` over `size` units, with at most `max_batch_size` units in a batch: if more join, a uniformly
     random subset of that size takes part.
@@ -253,10 +219,12 @@ class FixedSizeGaussian(GaussianEvent):
     """A `Gaussian` in which `batch` of the `size` units take part: a uniformly random subset, drawn without
     replacement. `noise_multiplier` is over one clip norm.
 
-    Formal guarantee: for replacing a unit, which moves the sum by up to two clip norms, dominated in both directions by
-    (1-q) N(0, σ²) + q N(2, σ²) against N(0, σ²), q = `batch`/`size`. Adding or removing one is not
-    accounted for: its pair is that of `PoissonGaussian` at half the noise multiplier.
-    Source: Balle, Barthe & Gaboardi 2018, Theorem 5; Wang, Balle & Kasiviswanathan 2019, Theorem 27.
+    Formal guarantee: a unit that is added, removed or replaced moves the sum by up to two clip norms: by its own
+    gradient and that of the unit whose place it takes. For adding or removing one, dominated by (1-q) N(0, σ²) +
+    q N(2, σ²) against N(0, σ²) and the reverse, q = `batch`/`size`, where the larger data set has `size` units: the
+    pairs of `PoissonGaussian` at half the noise multiplier; tight. For replacing one, dominated in both directions by
+    the first of them. Source: docs/explanation/accounting.md; Balle, Barthe & Gaboardi 2018, Theorem 5; Wang, Balle &
+    Kasiviswanathan 2019, Theorem 27.
     """
 
     kind: ClassVar[str] = "fixed_size_gaussian"
@@ -274,9 +242,6 @@ class FixedSizeGaussian(GaussianEvent):
     def accounted_under(self, relation: Neighbouring) -> Neighbouring:
         return Neighbouring.REPLACE_ONE if relation is Neighbouring.ZERO_OUT_ONE else relation
 
-    def is_bounded(self, relation: Neighbouring) -> bool:
-        return relation is Neighbouring.REPLACE_ONE
-
     @property
     def participation(self) -> float:
         return self.batch / self.size
@@ -284,6 +249,8 @@ class FixedSizeGaussian(GaussianEvent):
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
         from dprecipe.privacy import curves
 
+        if relation is Neighbouring.ADD_OR_REMOVE_ONE:
+            return curves.poisson_gaussian(self.participation, float(self.noise_multiplier) / 2, orders)
         return curves.fixed_size_gaussian(self.participation, float(self.noise_multiplier), orders)
 
     def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
@@ -291,6 +258,8 @@ class FixedSizeGaussian(GaussianEvent):
         from dprecipe.privacy.loss import MAX_BINS, LossPair
 
         sigma = float(self.noise_multiplier)
+        if relation is Neighbouring.ADD_OR_REMOVE_ONE:
+            return _in_both_directions(_sampled_loss(self.participation, sigma / 2, relation, step, tail), relation)
         return LossPair(pairs.fixed_size_gaussian(self.participation, sigma, step, tail, MAX_BINS))
 
     def sampling(self) -> Sampling:
@@ -300,7 +269,7 @@ class FixedSizeGaussian(GaussianEvent):
         return FixedSizeSum(self.noise_multiplier, self.size, self.batch)
 
     def describe_sensitivity(self) -> str:
-        return f"the sum by 2 in L2 norm, replaced; batches of {self.batch:,} of {self.size:,} units"
+        return f"the sum by 2 in L2 norm; batches of {self.batch:,} of {self.size:,} units"
 
 
 @register_event

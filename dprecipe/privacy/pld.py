@@ -28,8 +28,10 @@ _TAIL_SHARE = 1e-8
 _MANY, _PROBE, _WIDER = 100_000, 8, 1.25
 """The number of events from which on a grid `_PROBE` times as coarse is tried first: windows are hardly `_WIDER` times
 as wide."""
-_FAR_BELOW = 4.0
-"""A ratio of costs: a grid made for a cost this many times the actual one adds more than it should."""
+_LEAST = 1e-30
+"""The least δ for which a grid is made."""
+_FINER, _LESS = 2.0, 100.0
+"""The ratios of grid steps, and of δ, from which on a grid made for the greater one adds more than it should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,37 +56,40 @@ def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tole
     step = _first_step(work, asked, _TAIL_SHARE * delta, lambda one: one.best_tilt(delta, theta))
     for _ in range(12):
         try:
-            value = _epsilon_on(work, delta, step, theta)
+            value, tilt = _epsilon_on(work, delta, step, theta)
         except (LossRangeError, NoPairError):
             break
         except (GridError, WindowError) as error:
             step = coarsen(step, error)
             continue
         coarse = step > asked
-        presumed = rdp_epsilon
-        while not coarse and 0 < value < presumed / _FAR_BELOW:
-            presumed = value
+        wanted = asked
+        while not coarse and value > 0 and (finer := grid_step(work, value, tilt, tolerance)) < wanted / _FINER:
+            wanted = finer
             try:
-                value = min(value, _epsilon_on(work, delta, grid_step(work, presumed, theta, tolerance), theta))
+                value, tilt = min((value, tilt), _epsilon_on(work, delta, finer, tilt))
             except (GridError, WindowError, LossRangeError):
                 coarse = True
         return Bound(min(value, work.max_loss), coarse or not work.exact_losses)
     return Bound(math.inf, True)
 
 
-def _epsilon_on(work: Workload, delta: float, step: float, theta: float) -> float:
-    """Returns an upper bound of ε at δ, on the grid with this step.
+def _epsilon_on(work: Workload, delta: float, step: float, theta: float) -> tuple[float, float]:
+    """Returns an upper bound of ε at δ, on the grid with this step, and the tilt that it takes: `theta`, unless the
+    Rényi curve is too loose to tell.
 
     Raises:
         GridError, LossRangeError, NoPairError, WindowError: see `compose_directions` and `Composition`.
     """
-    worst = 0.0
+    worst, tilt = 0.0, theta
     for composition in compose_directions(work, step, _TAIL_SHARE * delta):
         if 0 < worst < math.inf and composition.chernoff(worst, theta) <= delta:
             continue  # this direction costs less
         result = composition.epsilon(delta, theta)
-        worst = max(worst, math.inf if result is None else result)
-    return worst
+        if result is None or result > worst:
+            worst = math.inf if result is None else result
+            tilt = theta if work.exact_curves else composition.best_tilt(delta, theta)
+    return worst, tilt
 
 
 def deltas(
@@ -96,24 +101,43 @@ def deltas(
     Guarantees: the workload is (ε, value)-DP for each pair.
     Source: `loss`, `composition`.
     """
-    thetas = [order - 1 for _, order in guesses]
+    thetas, least = [order - 1 for _, order in guesses], min(guess for guess, _ in guesses)
     asked = min(grid_step(work, max(e, scale), t, TOLERANCE) for e, t in zip(epsilons, thetas, strict=True))
-    tail = _TAIL_SHARE * max(min(guess for guess, _ in guesses), 1e-200)
-    step = _first_step(work, asked, tail, lambda one: thetas[0])
+    step = _first_step(work, asked, _TAIL_SHARE * max(least, 1e-200), lambda one: thetas[0])
+    best: list[Bound] = [Bound(1.0, True) for _ in epsilons]
     for _ in range(12):
         try:
+            directions = compose_directions(work, step, _TAIL_SHARE * max(least, 1e-200))
             values = [0.0] * len(epsilons)
-            for composition in compose_directions(work, step, tail):
+            for composition in directions:
                 for i, (e, theta) in enumerate(zip(epsilons, thetas, strict=True)):
                     if e >= work.max_loss:
                         continue
                     values[i] = max(values[i], composition.delta(e, theta, values[i]))
-            return [Bound(value, step > asked or not work.exact_losses) for value in values]
         except (LossRangeError, NoPairError):
             break
         except (GridError, WindowError) as error:
             step = coarsen(step, error)
-    return [Bound(1.0, True) for _ in epsilons]
+            continue
+        coarse = step > asked or not work.exact_losses
+        best = [
+            min(old, Bound(value, coarse), key=lambda one: one.value) for old, value in zip(best, values, strict=True)
+        ]
+        if coarse or work.exact_curves:
+            break
+        # The Rényi curve was too loose a guess of δ, of the tilts and of the size of losses: these are better ones.
+        smallest = min(max(value, _LEAST) for value in values)
+        thetas = [
+            max(one.tilt_for(e, theta) for one in directions) or theta
+            for e, theta in zip(epsilons, thetas, strict=True)
+        ]
+        scale = max(one.spread for one in directions)
+        finer = min(grid_step(work, max(e, scale), t, TOLERANCE) for e, t in zip(epsilons, thetas, strict=True))
+        if smallest >= least / _LESS and finer >= step / _FINER:
+            break
+        least, step = min(least, smallest), min(step, finer)
+        asked = step
+    return best
 
 
 def _first_step(work: Workload, step: float, tail: float, tilt: Callable[[Composition], float]) -> float:

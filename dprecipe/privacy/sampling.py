@@ -27,11 +27,11 @@ class FixedSizeBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
-    """A partition of all units into `batches` batches, assigned independently: adding a unit changes one batch and
-    moves no other unit."""
+class DealtBatches:
+    """All units, each in one of `batches` batches, chosen uniformly and independently: adding a unit changes one batch
+    and moves no other unit."""
 
     batches: int
 
 
-Sampling = EveryUnit | PoissonBatch | FixedSizeBatch | Partition
+Sampling = EveryUnit | PoissonBatch | FixedSizeBatch | DealtBatches

@@ -70,6 +70,11 @@ class Workload:
         return all(part.event.exact_losses for part in self.parts)
 
     @property
+    def exact_curves(self) -> bool:
+        """True if the Rényi curve of every part is no looser than its distribution."""
+        return all(part.event.exact_curve for part in self.parts)
+
+    @property
     def needs_group_privacy(self) -> bool:
         """True if replacing a unit is accounted by group privacy (`Event.needs_group_privacy`)."""
         return any(part.event.needs_group_privacy(self.neighbouring) for part in self.parts)
@@ -173,3 +178,8 @@ def _place(event: Event) -> tuple[object, ...]:
 def uncap_charges(charges: Iterable[Charge]) -> tuple[Charge, ...]:
     """Returns the same charges without maximum batch sizes."""
     return tuple(Charge(charge.event.uncapped(), charge.count) for charge in charges)
+
+
+def unamplify_charges(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+    """Returns the same charges as if everyone knew who takes part (`Event.unamplified`)."""
+    return tuple(Charge(charge.event.unamplified(), charge.count) for charge in charges)

@@ -18,7 +18,7 @@ from dprecipe.data.sample import LEFT_OUT, Drafted, draft_column, draft_label, i
 from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, Table
 from dprecipe.data.words import MARKS, NULLS, Header
 from dprecipe.faults import UsageFault
-from dprecipe.recipe.draft_scale import Scaling, measure_scaling, read_label
+from dprecipe.recipe.draft_scale import Scaling, measure_scaling, read_label, weigh_classes
 from dprecipe.recipe.mismatch import BLANK
 from dprecipe.text.dump import dump_inline
 from dprecipe.text.load import FORBIDDEN
@@ -46,6 +46,8 @@ GAPS = "      # A missing number, date or truth is an error, unless its column s
 SIZE = "                # number of {what}, with those held out; declared, and treated as public"
 NO_TEST = "  # no records are held out, so a run has no score: write test: {source: …, path: …}, a file of its own"
 
+TRUTHS = ["False", "True"]
+"""Classes of a column of truth values."""
 LABEL_KINDS = (
     "    # or classes: for integers from 0, range: for a number, several: names of which any may apply; missing: omit "
     "if some have none"
@@ -160,15 +162,16 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
             continue
         if answer:
             kinds[name] = answer["kind"]
-            lines.append(f"      {dump_inline(name)}: {_write_blanks(answer, made)}")
+            lines.append(f"      {dump_inline(name)}: {_write_blanks(answer, table.typed.get(name))}")
             continue
         if made.kind in LEFT_OUT and (asked.public or made.kind != "empty"):
             remark = made.remark if asked.public else "it seems to name someone or something"
             lines.append(f"      # {dump_inline(name)}: left out, {remark}")
             continue
-        kinds[name] = "text" if made.kind in LEFT_OUT else made.kind
+        kinds[name] = choose_kind(made, table.typed.get(name))
         public[name] = {"kind": made.kind, **made.declared}
-        lines.append(f"      {dump_inline(name)}: {_write_column(made, asked.public)}")
+        written = _write_column(made) if asked.public else _write_blanks({"kind": kinds[name]}, table.typed.get(name))
+        lines.append(f"      {dump_inline(name)}: {written}")
     if not kinds:
         raise UsageFault(
             "no column is left for the features: " + "; ".join(line.strip(" #") for line in lines or ["there is none"]),
@@ -177,7 +180,10 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
     lines += [
         f"      # {dump_inline(name) if name else 'a column'}: left out, {why}" for name, why in table.left_out.items()
     ]
-    declared = _draft_label(label, table.columns[label]) if asked.public else _declare_label("values", asked)
+    if asked.public:
+        declared = _draft_label(label, table.columns[label])
+    else:
+        declared = _declare_label("values", asked, TRUTHS if table.typed.get(label) == "boolean" else BLANK)
     what = "records" if unit is None else f"units (values of {dump_inline(unit)})"
     units = table.columns[unit] if unit is not None else []
     size: object = table.rows if unit is None else len(set(units))
@@ -213,10 +219,12 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
             "",
         ]
     )
+    weights, rare = weigh_classes(declared, table.columns[label], asked.public)
+    measured = None if scaling is None else scaling.measured
     return DraftedData(
         text,
-        Task(_list_known(declared), len(kinds), counted, None if scaling is None else scaling.measured),
-        _list_remarks(table, names if unit is None else (), asked),
+        Task(_list_known(declared), len(kinds), counted, measured, weights=weights),
+        (*_list_remarks(table, names if unit is None else (), asked), *rare),
     )
 
 
@@ -240,9 +248,9 @@ def _list_remarks(table: Table, names: Sequence[str], asked: Asked) -> tuple[str
     )
 
 
-def _declare_label(usual: str, asked: Asked) -> dict[str, Any]:
+def _declare_label(usual: str, asked: Asked, value: object = BLANK) -> dict[str, Any]:
     """Returns the label of a private file as it was answered, with blanks for what was not."""
-    return {key: BLANK if value is None else value for key, value in asked.answers.label.items()} or {usual: BLANK}
+    return {key: BLANK if said is None else said for key, said in asked.answers.label.items()} or {usual: value}
 
 
 def _list_known(declared: Mapping[str, Any]) -> tuple[str, ...]:
@@ -276,21 +284,22 @@ def _remarks(table: Table, asked: Asked) -> Sequence[str]:
     return [line.format(kinds=f", and the kinds of its first {PRIVATE_ROWS} rows") for line in PRIVATE]
 
 
-def _write_column(made: Drafted, public: bool) -> str:
-    kind = "text" if made.kind in LEFT_OUT else made.kind
-    if public:
-        remark = f"    # {made.remark}" if made.remark else ""
-        return dump_inline({"kind": kind, **made.declared}) + remark
-    return _write_blanks({"kind": kind}, made)
+def choose_kind(made: Drafted, typed: str | None) -> str:
+    """Returns the kind that a draft declares, or proposes; `typed`: what the column's own type says."""
+    return made.kind if made.kind not in LEFT_OUT else typed or "text"
 
 
-def _write_blanks(declared: Mapping[str, Any], made: Drafted) -> str:
+def _write_column(made: Drafted) -> str:
+    return dump_inline({"kind": made.kind, **made.declared}) + (f"    # {made.remark}" if made.remark else "")
+
+
+def _write_blanks(declared: Mapping[str, Any], typed: str | None) -> str:
     """Returns the declaration of a column of a private file: what is declared, and blanks for what it has to say."""
     kind = declared["kind"]
     ranges, values = ("numeric", "integer", "date"), ("category", "ordinal")
     needed = ("min", "max") if kind in ranges else ("values",) if kind in values else ()
-    # How dates are written, single records would decide: one of them has a day after the 12th.
-    form = ("format",) if kind == "date" else ()  # which one, or that none is needed, single records would tell
+    # How dates are written as texts, or that no format is needed, single records would tell: one has a day above 12.
+    form = ("format",) if kind == "date" and typed != "date" else ()
     blanks = {key: BLANK for key in (*needed, *form) if key not in declared}
     return dump_inline({"kind": kind, **blanks, **declared})
 
@@ -361,7 +370,9 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> DraftedData:
             "",
         ]
     )
-    return DraftedData(text, Task(_list_known(declared), 0, size if isinstance(size, int) else None))
+    weights, rare = weigh_classes(declared, labels, asked.public)
+    known = size if isinstance(size, int) else None
+    return DraftedData(text, Task(_list_known(declared), 0, known, weights=weights), tuple(rare))
 
 
 def _find(name: str | None, present: Sequence[str], asked: Asked, what: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -23,6 +24,7 @@ from dprecipe.data.guess import guess_writing
 from dprecipe.data.problems import Problems
 from dprecipe.data.sample import is_missing
 from dprecipe.data.writing import Writing
+from dprecipe.text.dump import dump_inline
 
 MAX_SCALED = 100
 """Features whose constants a recipe may list, so that it can still be read."""
@@ -31,6 +33,9 @@ INDICATOR = 0.5
 LEAST = 0.02
 """Smallest deviation that a feature of a range of 1 is divided by."""
 DIGITS = 3
+RARE = 0.1
+"""Share of a class below which a model is likely to answer without it."""
+CLASS_WEIGHTS = "\n  # class_weights: {}    # {}: docs/how-to/imbalance.md"
 _COLUMNS: TypeAdapter[Columns] = TypeAdapter(Columns)
 
 
@@ -76,6 +81,29 @@ def _choose_deviation(feature: NDArray[np.float32]) -> float:
     if not ((feature != 0) & (feature != 1)).any():
         return INDICATOR
     return max(LEAST, round(float(feature.std(dtype=np.float64)), DIGITS))
+
+
+def weigh_classes(declared: Mapping[str, Any], texts: Sequence[str], public: bool) -> tuple[str, list[str]]:
+    """Returns a comment of `training` that weighs rare classes, and a remark where a public sample has one.
+
+    Weights are at first the square root of the ratio of the classes (docs/how-to/imbalance.md); of a private file
+    nothing is measured, and its labels are not looked at.
+    """
+    if not {"values", "classes"} & set(declared):
+        return "", []
+    if not public:
+        said = "of a common class where another is rare, from published shares"
+        return CLASS_WEIGHTS.format("{CLASS: 0.2}", said), []
+    counted = Counter(texts)
+    counts = {name: counted[name] for name in declared.get("values") or map(str, range(declared["classes"]))}
+    rarest = min(counts, key=lambda name: counts[name])
+    share = counts[rarest] / sum(counts.values())
+    if not 0 < share < RARE:
+        return "", []
+    ratios = {name: float(f"{math.sqrt(counts[rarest] / count):.1g}") for name, count in counts.items()}
+    weights = {name: ratio for name, ratio in ratios.items() if ratio < 1}
+    said = f"{dump_inline(rarest)} is {share:.2g} of the sample, and may not be learned"
+    return CLASS_WEIGHTS.format(dump_inline(weights), said), [f"{said}: see training.class_weights in the draft"]
 
 
 def read_label(texts: Sequence[str], declared: Mapping[str, Any]) -> list[float]:

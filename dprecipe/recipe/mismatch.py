@@ -6,6 +6,7 @@ import json
 import re
 from decimal import Decimal, InvalidOperation
 
+from dprecipe.data.schema import UNKNOWN_SIZE
 from dprecipe.faults import Finding
 from dprecipe.language.base import Block
 from dprecipe.language.words import join_with_or
@@ -41,6 +42,8 @@ _NUMBER_LIKE: tuple[tuple[str, str], ...] = (
     (r"(?i)[-+]?(?:inf|infinity|nan)", "write a finite number"),
 )
 
+IN_QUOTES = "write it in quotes:"
+"""Start of a remedy for a value that is no text."""
 BLANK = "FILL_IN"
 """Mark of values that `dprecipe init --private` leaves to be declared."""
 
@@ -77,7 +80,8 @@ def find_mismatch(at: Spot) -> Finding:
         return Finding(
             "R103",
             f"left open: expected {describe_form(form)}",
-            f"write {describe_form(form)}, from what is known of the subject and not measured on private records",
+            f"write {describe_form(form)}, from what is known of the subject and not measured on private records"
+            + hint_at_size(at),
             at.dotted,
             at.place,
         )
@@ -86,7 +90,14 @@ def find_mismatch(at: Spot) -> Finding:
         code_, message = "R106", f"expected {describe_form(form)}, got {describe_node(node)}"
     else:
         code_, message = "R103", f"expected {describe_form(form)}, got {describe_node(node)}"
-    return Finding(code_, message, _remedy(at, form, node), at.dotted, at.place)
+    return Finding(code_, message, _remedy(at, form, node) + hint_at_size(at), at.dotted, at.place)
+
+
+def hint_at_size(at: Spot) -> str:
+    """Returns how to do without `data.size`, for its remedy, where its value names no number."""
+    value = at.node.value if isinstance(at.node, Scalar) else None
+    is_number = isinstance(at.node, Mapping | Sequence) or re.search("[0-9]", str(value))
+    return "" if at.path != ("data", "size") or is_number else f"; if it is not known: {UNKNOWN_SIZE}"
 
 
 def _remedy(at: Spot, form: Expect, node: Node | None) -> str:
@@ -116,7 +127,7 @@ def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
     if "none" in form.words and not value and not isinstance(value, str):
         return "write `none`"
     if value is None and node.text and form.text and isinstance(at.path[-1], int):
-        return f'write it in quotes: "{node.text}"'
+        return f'{IN_QUOTES} "{node.text}"'
     if value is None:
         if not form.is_scalar and form.blocks and not any(map(list_required, form.blocks)):
             return "write `{}` for its defaults, or remove the line"
@@ -130,7 +141,7 @@ def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
             return f"write {whole}"
     written = node.text or str(value).lower()
     if form.text and (isinstance(at.path[-1], int) or not isinstance(value, bool)):
-        return f'write it in quotes: "{written}"'
+        return f'{IN_QUOTES} "{written}"'
     if form.items is not None and form.items.is_scalar and not form.is_scalar:
         quoted = form.items.text and not (form.items.number or form.items.whole)
         shown = f'"{written}"' if quoted else written

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from collections.abc import Mapping as AnyMapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -16,7 +17,14 @@ from pydantic import ValidationError
 from dprecipe.faults import Finding, Place
 from dprecipe.language.base import NAMES_ALIKE, Block
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.mismatch import describe_node, find_mismatch, report_unknown_kind, select_kind
+from dprecipe.recipe.mismatch import (
+    IN_QUOTES,
+    describe_node,
+    find_mismatch,
+    hint_at_size,
+    report_unknown_kind,
+    select_kind,
+)
 from dprecipe.recipe.root import choose_root
 from dprecipe.recipe.screening import screen_recipe
 from dprecipe.recipe.suggest import find_misspelt_tag, guessable, suggest_word
@@ -32,6 +40,7 @@ from dprecipe.recipe.vocabulary import (
     list_offered,
     quote_word,
 )
+from dprecipe.text.dump import dump_inline
 from dprecipe.text.spelling import nearest_word
 from dprecipe.text.tree import Entry, Mapping, Node, Path, Scalar, Sequence, to_plain
 
@@ -127,6 +136,7 @@ def word_error(error: ValidationError, tree: Mapping, handled: frozenset[Place])
     findings: list[Finding] = []
     items = error.errors(include_url=False, include_input=False)
     locations = [item["loc"] for item in items]
+    unquoted: dict[Path, list[Finding]] = {}
     unknown_blocks: list[tuple[str | int, ...]] = []
     for item in items:
         kind, context = item["type"], item.get("ctx", {})
@@ -137,15 +147,31 @@ def word_error(error: ValidationError, tree: Mapping, handled: frozenset[Place])
             spots[kind].append(at)
             continue
         finding = _write(kind, at, context)
+        if finding.remedy.startswith(IN_QUOTES) and isinstance(at.path[-1], int):
+            unquoted.setdefault(at.path[:-1], []).append(finding)
+            continue
         findings.append(finding)
-        if finding.code == "R104" and not finding.remedy.startswith("write `"):
-            unknown_blocks.append(at.path[:-1])  # the keys of a block of unknown kind are unknown, too
+        # The keys of a block of unknown kind are unknown, too, and those of one that was taken for another kind.
+        if finding.code == "R104" and finding.remedy.replace("write ", "").replace("`", "'") not in str(context):
+            unknown_blocks.append(at.path[:-1])
+    findings += [_quote_all(found, find_spot(tree, path).node) for path, found in unquoted.items()]
     missing = [at for at in spots["missing"] if at.path[:-1] not in unknown_blocks]
     extra = [at for at in spots["extra_forbidden"] if at.path[:-1] not in unknown_blocks]
     named, result = report_unknown_keys(extra, missing, tree)
     findings += named
     findings += [_missing(at) for at in missing if at.path not in result]
     return findings
+
+
+def _quote_all(found: list[Finding], listed: Node | None) -> Finding:
+    """Returns the findings of the values of one list, which all need quotes, as one."""
+    first, *others = found
+    if not others or not isinstance(listed, Sequence):
+        return first
+    scalars = [item for item in listed.items if isinstance(item, Scalar)]
+    texts = [item.value if isinstance(item.value, str) else item.text for item in scalars]
+    message = f"{first.message}; so {'is' if len(others) == 1 else 'are'} {len(others)} more of the list"
+    return replace(first, message=message, remedy=f"write them in quotes: {dump_inline(texts)}")
 
 
 def word_document_error(error: ValidationError, tree: Mapping, document: type[Block]) -> list[Finding]:
@@ -222,7 +248,7 @@ def _missing(at: Spot) -> Finding:
         choice = join_with_or([quote_word(word) for word in list_keys(at.owners[0])[key].words])
         return Finding("R105", f"the block does not say its {key}", f"add `{key}`: {choice}", at.dotted, at.key)
     what = describe_form(at.form) if at.form is not None else "a value"
-    return Finding("R102", "the key is missing", f"add `{key}`: {what}", at.dotted, at.key)
+    return Finding("R102", "the key is missing", f"add `{key}`: {what}{hint_at_size(at)}", at.dotted, at.key)
 
 
 def _bound(words: str) -> Callable[[str], Writer]:

@@ -13,11 +13,13 @@ from typing import Protocol
 from dprecipe.contract.facts import Access
 from dprecipe.contract.plan import Assumption
 from dprecipe.models.public_record import InitialWeights
+from dprecipe.planning.from_python import LOSS, OPTIMIZER
 from dprecipe.release.schema import Predicate
 
 MODULE, RECORDS, BEHAVIOUR, TRAINER = "python_module", "python_records", "python_behaviour", "python_trainer"
 LIBRARY, LEARNED = "library_tensors", "initial_weights_origin"
 """The ids of the assumptions."""
+DECLARED = (MODULE, RECORDS, BEHAVIOUR, LIBRARY, TRAINER, LOSS, OPTIMIZER)
 INDEPENDENT = (
     "the module came from Python: it processes each record independently also where no check looked (other batch "
     "sizes, values that no synthetic record had), and keeps nothing of the records outside its parameters"
@@ -116,7 +118,7 @@ def describe_preprocessing(data: str) -> Access:
 def list_declared(predicate: Predicate) -> list[str]:
     """Returns the assumptions of a certificate about what came from Python or from a library's model, one sentence
     each."""
-    return [a.text for a in predicate.assumptions if a.id in (MODULE, RECORDS, BEHAVIOUR, LIBRARY, TRAINER)]
+    return [a.text for a in predicate.assumptions if a.id in DECLARED]
 
 
 def find_contradictions(predicate: Predicate) -> list[str]:
@@ -129,6 +131,8 @@ def find_contradictions(predicate: Predicate) -> list[str]:
     ):
         if (origin == "python") != (assumption_id in assumed):
             result.append(f"provenance.{name}: {origin}, but the assumptions say otherwise")
+    if predicate.provenance.model == "recipe" and assumed & {LOSS, OPTIMIZER}:
+        result.append("provenance.model: recipe, and the recipe leaves its loss or its optimiser to a module")
     return result
 
 

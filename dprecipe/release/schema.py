@@ -174,7 +174,7 @@ class SamplingFacts(Block):
     """Facts on which units took part in which step."""
 
     scheme: Word
-    rate: Annotated[float, Field(gt=0, le=1)] | None = Field(description="null: no amplification is claimed")
+    rate: Annotated[float, Field(gt=0, le=1)] | None = Field(description="null: units join no batch at a rate")
     size: PositiveInt | None = Field(
         description="units in the data set, or a bound on them: declared, public; a split leaves fewer to training; "
         "null: the records are elsewhere, and their number is not declared"

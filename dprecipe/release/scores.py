@@ -137,6 +137,8 @@ SMALLER_IS_BETTER = frozenset(
 )
 UNEQUAL = 0.75
 """The share of the commonest class from which accuracy alone says little."""
+NEAR_CHANCE = 0.1
+"""Part of the way from a constant answer to a perfect one, up to which a score is near chance."""
 SPELT = {"auc": "AUC", "f1": "F1", "r2": "R²"}
 """Names of scores that are no words."""
 EVERY_ANSWER = "records with every answer right"
@@ -176,6 +178,14 @@ def list_leading(numbers: Mapping[str, float]) -> list[str]:
         return [] if first is None else [first]
     fair = ("balanced_accuracy", "auc") if "balanced_accuracy" in numbers else ("auc", "average_precision")
     return [*(key for key in fair if key in numbers), "accuracy"]
+
+
+def hint_at_classes(numbers: Mapping[str, float]) -> list[str]:
+    """Returns what may help a model that answers little but the commonest class; nothing of others."""
+    value, chance = (numbers.get(key, 0.0) for key in ("balanced_accuracy", "balanced_accuracy" + BASELINE))
+    if "balanced_accuracy" not in list_leading(numbers) or value > chance + NEAR_CHANCE * (1 - chance):
+        return []
+    return ["rarer classes are hardly found: docs/how-to/imbalance.md says what helps, such as training.class_weights"]
 
 
 def spell_score(key: str) -> str:

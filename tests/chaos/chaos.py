@@ -205,7 +205,7 @@ class Case:
         predicate = verified.statement.predicate
         scheme = str(self.target.plan.mechanism_plan.scheme)
         events, draws = predicate.events.total, self.draws.stat().st_size
-        per_event = self.target.plan.length.steps_per_epoch if scheme == "shuffle" else 1
+        per_event = self.target.plan.length.steps_per_epoch if scheme == "dealt" else 1
         if self.target.plan.mechanism != "pnsgd" and events * per_event < draws:
             self.add_failure(f"{draws} draws of noise, and {events} events charged")
         if outside := list(self.root.glob(".run.*/private/*")):

@@ -81,7 +81,7 @@ def recipes(report: bool) -> dict[str, tuple[str, ...]]:
     return {
         "dpsgd": (
             head + DPSGD % ("poisson, batch_size: 64", 100),
-            head + DPSGD % ("shuffle, batch_size: 128", 96),
+            head + DPSGD % ("dealt, batch_size: 128", 96),
         ),
         "encoded": (head + ENCODED,),
         "pate": (PATE % said,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,14 @@ def test_each_answer_has_its_place() -> None:
     }
     assert (found.label, found.size, found.max_records) == ({"values": ["home", "transfer"]}, 400, 4)
     assert found.statement == {"curators": ["St. Mary"], "intended_use": "triage"}
+
+
+def test_what_a_columns_type_says_is_not_asked() -> None:
+    typed = replace(TABLE, typed={"day": "date", "y": "boolean"})
+    said = ["-", "-", "", "2020-01-01", "2024-12-31", "", "-", "400", "4"]
+    found = ask_answers(typed, "y", "patient", answer(*said))
+    assert found.columns["day"] == {"kind": "date", "min": "2020-01-01", "max": "2024-12-31"}
+    assert (found.label, found.size, found.max_records) == ({}, 400, 4)
 
 
 def test_no_value_of_the_file_is_suggested() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -40,16 +41,31 @@ def test_blanks_are_one_table(path: Path) -> None:
     assert code == 1
     rows = [" ".join(line.split()[1:]) for line in printed.splitlines()[2:7]]
     assert rows == [
-        "age integer min, max a whole number missing, decimal",
+        "age integer min, max a whole number missing, marks, decimal, affixes",
         "colour category values a list of text, as [a, b]",
-        "a.b boolean missing, values",
+        "a.b boolean missing, marks, values",
         "outcome label values a list of text, as [a, b]",
         "data size a whole number or a block with `max`",
     ]
     assert "5 values are left open" in printed.splitlines()[0]
     assert "= missing: what an empty field or NA counts as" in printed
     assert "note" not in printed
-    assert len(printed.splitlines()) <= 12
+    assert "  = a number that is not known: size: {max: NUMBER}, never exceeded, and as the first step" in printed
+    assert len(printed.splitlines()) <= 15
+
+
+def test_what_a_size_that_is_not_known_says_is_a_recipe(path: Path) -> None:
+    """The lines that the first message names, as it names them."""
+    text = TEXT.replace("min: FILL_IN, max: FILL_IN", "min: 0, max: 9").replace("values: FILL_IN", "values: [a, b]")
+    for known in ("FILL_IN", "unknown", ""):
+        path.write_text(text.replace("size: FILL_IN", f"size: {known}"), encoding="utf-8")
+        told = run("validate", str(path))[1]
+        assert "1 recipe: 1 error" in told
+        size, step = re.findall(r"(size: {max: )NUMBER}, never .* preprocess: (- dp_count: {share: 0.02})", told)[0]
+    bounded = text.replace("size: FILL_IN", f"{size}10000}}").replace("preprocess:", f"preprocess:\n    {step}")
+    path.write_text(bounded.replace("  test: *TEST", ""), encoding="utf-8")
+    assert "no findings" in run("validate", str(path))[1]
+    assert run("plan", str(path))[0] == 0
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,23 @@ def test_a_copy_of_a_release_is_no_second_run(runs: list[Path], tmp_path: Path) 
     once = json.loads(call(runs[0], "--format", "json").stdout)["standings"][0]
     assert standing == once
     assert len(standing["methods"][0]["runs"]) == 1
+
+
+def test_of_many_methods_the_pairs_with_the_best_are_shown(tmp_path: Path, release_of: Any) -> None:
+    folders = []
+    for number in range(4):
+        for seed in range(2):
+            text = RECIPE.replace("lr: 0.5", f"lr: 0.{number + 1}").replace("seed: 0", f"seed: {seed}")
+            folders.append(tmp_path / f"{number}-{seed}")
+            folders[-1].mkdir()
+            score = PublicScore(0.9 - abs(number - 1) / 50 - seed * number / 100, 0.4 + number / 100, 360)
+            release_of(text.replace("name: small", f"name: m{number}"), folders[-1], score=score)
+    for metric, best in (("accuracy", "m1"), ("loss", "m0")):
+        said = call(*folders, "--metric", metric).stdout
+        assert len(re.findall(rf"^  (?:m\d − {best}|{best} − m\d): .*paired over", said, re.MULTILINE)) == 3
+        assert said.count("paired over") == 3
+        assert f"pairs without {best}, the best, are left out: 3 (--format json has them)" in said
+    assert len(json.loads(call(*folders, "--format", "json").stdout)["standings"][0]["tests"]) == 6
 
 
 def test_many_methods_without_common_seeds_take_one_line(tmp_path: Path, release_of: Any) -> None:

@@ -78,7 +78,8 @@ def test_counts_are_for_who_asks_for_them(recipe: Path) -> None:
         "every source is what the recipe declares",
         "data.train: read",
         "data.test: read",
-        "counts are for a terminal, --report FILE, or --print-private: here others may read them",
+        "numbers of records, gaps and clamped values are left out, as others may read this output: see them in a "
+        "terminal, or by --report FILE or --print-private",
     ]
     sides = re.findall(r"^data\.\w+: (\d+) records(?: of (\d+) units)?$", loud.stdout, re.MULTILINE)
     (train, units), (test, _) = sides
@@ -103,10 +104,21 @@ def test_all_faults_at_once_and_their_places_in_private(recipe: Path) -> None:
     for problem in ("'severity': a field is not among the 3", "'outcome': a label is not among the 2"):
         assert problem in quiet.stdout
         assert problem in loud.stdout
-    assert re.search(r"private: .*'outcome'.*: line 6$", loud.stdout, re.MULTILINE)
+    assert re.search(r"'outcome'.*\n  = .*\n  private: line 6$", loud.stdout, re.MULTILINE)
     assert "line" not in quiet.stdout
     assert "grave" not in loud.stdout
     assert "unknown" not in loud.stdout
+
+
+def test_both_sides_of_a_split_tell_the_same_faults_in_one_list(recipe: Path) -> None:
+    """They meet them in another order: the first row of one side has a wrong label, that of the other a wrong grade."""
+    rows = make_rows()
+    rows = [row.replace(";home", ";unknown").replace(";died", ";unknown") if number % 2 else row for number, row in
+            enumerate(rows)]  # fmt: skip
+    wrong = [row.replace(";mild;", ";grave;") for row in rows]
+    (recipe.parent / "hosp.csv").write_text("\n".join([HEADER, *wrong]) + "\n")
+    told = check(recipe).stdout.splitlines()
+    assert len(told) == len(set(told)) == 4
 
 
 def test_a_misspelt_column_is_told_with_its_nearest_name(recipe: Path) -> None:

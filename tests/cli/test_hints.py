@@ -56,6 +56,10 @@ def test_an_override_needs_set() -> None:
     assert hint_at_argument("recipe.yaml", RUN) is None
 
 
+def test_a_pattern_that_the_shell_has_replaced_needs_quotes() -> None:
+    assert "in quotes" in str(hint_at_argument("tx-2.csv", ("--from", "--public")))
+
+
 def test_commands_of_other_tools_lead_to_ours() -> None:
     assert not _COMMANDS.keys() & COMMANDS.keys()
     assert set(_COMMANDS.values()) <= COMMANDS.keys()

@@ -30,6 +30,10 @@ mechanism:
 budget: {epsilon: auto, delta: 1e-5}
 training: {steps: 2, optimizer: {kind: sgd, lr: 0.5}}
 """
+TABLE = (
+    "{source: csv, path: train.csv, columns: {x: {kind: numeric, min: 0, max: 9}}, label: {column: y, values: ['no', "
+    "'yes']}}"
+)
 
 
 def test_the_exact_number_of_private_records_is_for_a_terminal_alone(tmp_path: Path) -> None:
@@ -139,3 +143,18 @@ def test_a_run_that_cant_be_resumed_prints_no_plan(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ["run", str(tmp_path / "recipe.yaml"), "--resume", "--out", str(tmp_path / "r")])
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "no run to resume" in refused.stderr
+
+
+@pytest.mark.parametrize("access", ["public", "private_internal"])
+def test_rare_classes_that_are_not_found_are_named_by_public_scores_alone(access: str, tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        rows = [f"{row % 7},{'yes' if row % 30 == 0 else 'no'}" for row in range(300)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["x,y", *rows]) + "\n")
+    text = RECIPE.replace("{source: digits, split: train}", TABLE).replace("1437", "300")
+    text = text.replace("  size:", f"  test: {{path: test.csv, access: {access}}}\n  size:")
+    (tmp_path / "recipe.yaml").write_text(text)
+    made = CliRunner().invoke(
+        app, ["run", str(tmp_path / "recipe.yaml"), "--out", str(tmp_path / "run"), "--data-root", str(tmp_path)]
+    )
+    assert made.exit_code == 0, made.output
+    assert ("rarer classes are hardly found: docs/how-to/imbalance.md" in made.stdout) == (access == "public")

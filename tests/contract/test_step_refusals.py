@@ -33,6 +33,7 @@ AROUND = (
 """Modules whose work is done before a step, after it, or without one."""
 INTERNAL = "a fault of ours, which no recipe can bring about"
 REHEARSED = "`rehearse_step` takes the same path before there is a folder"
+BROUGHT = "of a module from Python, and tried before there is a folder: no value of a record decides it"
 MACHINE = "disk, network or another process, as they are by then"
 SORTED = {
     "mechanisms/dpsgd/train/run.py: ClippedSums.divide": "units of several records: R307",
@@ -42,6 +43,9 @@ SORTED = {
     "training/canaries/gradients.py: GradientCanaries.add": INTERNAL,
     "training/canaries/gradients.py: GradientCanaries.score": INTERNAL,
     "training/canaries/gradients.py: _probability_of": INTERNAL,
+    "training/program/own_loss.py: OwnLoss.of_batch": BROUGHT,
+    "training/program/own_loss.py: _refuse_forward": BROUGHT,
+    "training/program/standin.py: PlannedTrainer.__getattr__": BROUGHT,
     "training/run/checkpoint.py: load": MACHINE,
     "training/engine/compiled.py: Passes._prepare": REHEARSED,
     "training/engine/sharded_sum.py: plan_passes": "models in shards are our own, and have a plan",
@@ -56,6 +60,10 @@ SORTED = {
     "training/processes/processes.py: reporting_unreachable": MACHINE,
     "training/processes/sharded_weights.py: check_in_blocks": "asked by `StepwiseRunner.prepare`",
     "training/processes/shards.py: check_divisible": "asked by `StepwiseRunner.prepare`",
+    "training/steps/updates.py: OwnUpdates.__init__": BROUGHT,
+    "training/steps/updates.py: _check_optimizer": BROUGHT,
+    "training/steps/updates.py: _schedule_of": BROUGHT,
+    "training/steps/updates.py: _split": BROUGHT,
     "training/steps/watch.py: Watch._measure_spent": INTERNAL,
     "training/steps/step_failures.py: TensorSnapshot._check_unmoved": "private records: the probe saw no weight move",
     "training/steps/step_failures.py: locate_failures": "private records: synthetic ones raised nothing",

@@ -100,6 +100,23 @@ def test_fields_that_cannot_be_read(block: dict[str, Any], value: str, says: str
     assert len(value) < 5 or value not in caught.value.message + caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("values", "remedy"),
+    [
+        (["2020-05-17", "", "2020-05-18 10:30:00.000000001+00:00"], "remove format"),
+        (["2020-05-17", "18.05.2020"], "declare how dates are written"),
+        (["2020-05-17", "x"], "declare how dates are written"),
+    ],
+)
+def test_a_format_of_what_is_all_in_iso_8601_is_removed(values: list[str], remedy: str) -> None:
+    block = {**DATE, "missing": "2020-01-01", "format": "%d.%m.%Y"}
+    with pytest.raises(DataFault) as caught:
+        encoded(block, values)
+    assert caught.value.remedy.startswith(remedy)
+    if remedy == "remove format":
+        encoded({**block, "format": None}, values)
+
+
 def test_the_remedy_of_a_large_integer_is_a_whole_number() -> None:
     with pytest.raises(DataFault) as caught:
         encoded({"kind": "integer", "min": 1234567, "max": 7654321}, ["1234567", ""])

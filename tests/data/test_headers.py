@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dprecipe.data.headers import check_headers
@@ -65,6 +68,18 @@ def test_kinds_that_fit(name: str, block: dict[str, Any], folder: Path) -> None:
 def test_names_and_kinds_that_do_not(name: str, kind: str, said: str, folder: Path) -> None:
     (told,) = check(folder, {name: {"kind": kind}})
     assert said in told
+
+
+@pytest.mark.parametrize("kind", ["date32", "timestamp"])
+def test_a_column_whose_type_is_that_of_dates_takes_no_format(kind: str, folder: Path) -> None:
+    kinds = {"date32": pa.date32(), "timestamp": pa.timestamp("us", tz="UTC")}
+    when = pa.array([date(2024, 5, 17)] * 3).cast(kinds[kind])
+    pq.write_table(pa.table({"when": when, "age": ["a"] * 3, "y": ["a", "b", "a"]}), folder / "t.parquet")
+    source = {"source": "parquet", "path": "t.parquet"}
+    for block in ({"format": "%d.%m.%Y"}, {"format": None}):
+        (told,) = check(folder, {"when": {"kind": "date", **block}}, **source)
+        assert told.endswith("= remove format")
+    assert check(folder, {"when": {"kind": "date"}}, **source) == []
 
 
 def test_labels_formats_and_files(folder: Path) -> None:

@@ -139,7 +139,7 @@ MISTAKES: dict[str, Mistake] = {
     "a unit behind a number": Mistake(
         row(3, "26 y,icu,yes"),
         "column 'age': a field has a number with a unit",
-        "{kind: numeric, min: 0, max: 110, affixes: ['%', '€', 'kg']}, with the texts of the file",
+        "{kind: numeric, min: 0, max: 110, affixes: ['kg']}, with the text of the file",
         then_source=with_column(age={**COLUMNS["age"], "affixes": ["y"]}),
     ),
     "words for a number": Mistake(

@@ -149,7 +149,7 @@ def test_every_source_reads_them(kind: str, times: int, tmp_path: Path, monkeypa
 SAID = {
     "13,5": ("a number with a comma", "decimal: comma"),
     "1,000": ("a number with a comma", "decimal: point; or decimal: comma where"),
-    "45%": ("a number with a unit or a currency sign", "affixes: ['%', '€', 'kg'], with the texts of the file"),
+    "45%": ("a number with a unit or a currency sign", "affixes: ['kg'], with the text of the file"),
     "€ 1.234,5": ("a number with a unit or a currency sign", "decimal: comma, affixes:"),
     "1 234": ("a number with digits in groups", "decimal: point"),
 }

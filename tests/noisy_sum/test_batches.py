@@ -10,10 +10,10 @@ import pytest
 
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.noisy_sum.batches import draw_batch, draw_poisson, draw_subset
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
-    PartitionedGaussian,
     PoissonGaussian,
     PoissonLaplace,
     TruncatedPoissonGaussian,
@@ -68,15 +68,15 @@ def test_t2_a_full_batch_holds_everyone() -> None:
 
 
 def test_t2_shuffling_deals_every_unit_to_exactly_one_batch() -> None:
-    parts = batches(PartitionedGaussian(1.0, 8), 1000, 0)
+    parts = batches(DealtGaussian(1.0, 8), 1000, 0)
     assert len(parts) == 8
     assert sorted(np.concatenate(parts).tolist()) == list(range(1000))
-    other = batches(PartitionedGaussian(1.0, 8), 1000, 1)
+    other = batches(DealtGaussian(1.0, 8), 1000, 1)
     assert any(a.tolist() != b.tolist() for a, b in zip(parts, other, strict=True))
 
 
 def test_adding_a_unit_moves_no_other_unit_to_another_batch() -> None:
-    fewer, more = batches(PartitionedGaussian(1.0, 8), 1000, 5), batches(PartitionedGaussian(1.0, 8), 1001, 5)
+    fewer, more = batches(DealtGaussian(1.0, 8), 1000, 5), batches(DealtGaussian(1.0, 8), 1001, 5)
     assert [[u for u in batch if u < 1000] for batch in more] == [batch.tolist() for batch in fewer]
 
 

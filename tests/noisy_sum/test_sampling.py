@@ -17,8 +17,9 @@ from dprecipe.noisy_sum.sampling import (
     sampling_rate,
     shortest_number,
 )
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.noisy_sums import FixedSizeGaussian, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.noisy_sums import FixedSizeGaussian, Gaussian, PoissonGaussian
 
 
 def test_a_short_schedule_has_a_stair_for_each_step() -> None:
@@ -61,10 +62,10 @@ def test_a_multiplier_of_six_digits_comes_back_from_its_quotient_and_product_exa
 
 def test_what_each_event_says() -> None:
     assert (expected_batch(Gaussian(1.0), 50), sampling_rate(Gaussian(1.0), "full_batch", 50)) == (50.0, None)
-    assert expected_batch(PartitionedGaussian(1.0, 15), 100) == 100 / 15
+    assert expected_batch(DealtGaussian(1.0, 15), 100) == 100 / 15
     assert sampling_rate(FixedSizeGaussian(100, 7, 1.0), "fixed_size", 100) == 7 / 100
     assert sampling_rate(Gaussian(1.0), "poisson", 50) == 1.0  # every unit is sampled, at rate 1
-    assert count_steps([Charge(PartitionedGaussian(1.0, 15), 3), Charge(Gaussian(1.0), 2)]) == 47
+    assert count_steps([Charge(DealtGaussian(1.0, 15), 3), Charge(Gaussian(1.0), 2)]) == 47
     assert noise_multiplier(PoissonGaussian(0.1, 1.25)) == 1.25
     with pytest.raises(TypeError, match="not a noisy sum"):
         noise_multiplier(NoisyMax("gaussian", 1.0))

@@ -36,7 +36,7 @@ def draw_recipe(draw: random.Random) -> str:
     epsilon = draw_number(draw, 0.05, 9)
     delta = min(draw_number(draw, 1e-12, 1e-2), float(f"{0.09 / size:.3g}"))
     relation = draw.choice(["add_or_remove_one", "zero_out_one", "replace_one"])
-    scheme = draw.choice(["poisson", "poisson", "poisson", "full_batch", "shuffle"])
+    scheme = draw.choice(["poisson", "poisson", "poisson", "full_batch", "dealt"])
     sampling = "{scheme: full_batch}" if scheme == "full_batch" else f"{{scheme: {scheme}, batch_size: {batch}}}"
     noise, clip, preprocess, length = "{family: gaussian, multiplier: auto}", "{norm: 1.0}", "", f"steps: {steps}"
     model, optimizer = "{kind: mlp, hidden: [8]}", "{kind: sgd, lr: 0.5}"
@@ -50,7 +50,7 @@ def draw_recipe(draw: random.Random) -> str:
             length = f"steps: {first + steps}"
         case "layers":
             head = "kind: dpsgd\n  clip: {mode: per_layer, norms: [1.0, 0.5], noise: [1.0, 3.0]}"
-            sampling = sampling if scheme != "shuffle" else f"{{scheme: poisson, batch_size: {batch}}}"
+            sampling = sampling if scheme != "dealt" else f"{{scheme: poisson, batch_size: {batch}}}"
         case "paid":
             preprocess = "\n  preprocess: [{dp_standardize: {bounds: [-1, 1], share: 0.1}}]"
         case "encoded":

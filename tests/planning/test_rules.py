@@ -161,7 +161,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p126-shares": ("data.preprocess=[{flatten: {}}, {dp_pca: {components: 20, share: 0.1}}]",),
     "p101-sech": ("mechanism.noise={family: gaussian, multiplier: auto}",),
     "p102-dpsgd-schedule": ("mechanism.noise.multiplier={schedule: linear, from: 1.90333, to: 1.26889}",),
-    "p104-shuffle": ("mechanism.sampling={scheme: poisson, batch_size: 64}",),
+    "p104-few-steps": ("mechanism.sampling.batch_size=359", "mechanism.sampling={scheme: full_batch}"),
     "p115-count": ("mechanism.clip.count_noise=1.6", "mechanism.noise.multiplier=auto"),
     "p116-adaptive": (
         "mechanism.noise={family: gaussian, multiplier: 2.0}",
@@ -241,7 +241,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
         "mechanism.noise=[{family: gaussian, multiplier: 4.0, epochs: 2}, {family: gaussian, multiplier: 4.0}]",
     ),
     "p130-gradients": ("mechanism.codebook={source: gaussian}", "mechanism.codebook={source: file, path: made.npz}"),
-    "p131-shuffle": (
+    "p131-dealt": (
         "mechanism.sampling={scheme: poisson, batch_size: 256}",
         "mechanism.sampling={scheme: full_batch}",
     ),
@@ -256,6 +256,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p139-few-coordinates": ("mechanism.denoise=none",),
     "p139-per-group": ("mechanism.denoise.per=model", "mechanism.denoise=none"),
     "p140-adam": ("training.optimizer={kind: sgd, lr: 1.0}", "mechanism.denoise=none"),
+    "p140-own": ("training.optimizer={kind: sgd, lr: 1.0}", "mechanism.denoise=none"),
     "p141-signed": ("mechanism.codebook.path=made.npz",),
     "p141-unsorted": ("mechanism.codebook.path=made.npz",),
     "p142-blanked": ("budget.neighbouring=replace_one", "mechanism.microbatch=1"),
@@ -384,6 +385,8 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r311-weights": ("training.class_weights=[1, 1, 10]",),
     "r311-weights-count": ("training.class_weights=[1, 1, 10]", "training.class_weights={died: 10}"),
     "r311-weights-number": ("training.class_weights=null",),
+    "r311-own": ("training={class_weights: null, label_smoothing: null}",),
+    "r307-own-shards": ("runtime.sharding=none", "training.optimizer={kind: sgd, lr: 0.1}"),
     "r311-loss": ("training.loss=null", "data.train.label={count: null, range: [0, 60]}"),
     "p101-pnsgd": ("mechanism.noise={family: gaussian, multiplier: auto}",),
     "p101-pnsgd-mixed": (
@@ -419,6 +422,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p166-released": ("mechanism.iterates=hidden",),
     "p167-plain": ("mechanism.checkpoint=encrypted", "mechanism.checkpoint=none"),
     "p168-adam": ("training.optimizer=null",),
+    "p168-own": ("training.optimizer=null",),
     "p168-momentum": ("training.optimizer=null",),
     "p168-sgd": ("training.optimizer=null",),
     "p169-add-or-remove": ("budget.neighbouring=replace_one", "budget.neighbouring=zero_out_one"),
@@ -539,6 +543,8 @@ REMEDIES: dict[str, tuple[str, ...]] = {
 
 TOGETHER: dict[str, tuple[str, ...]] = {
     "p202-cap": ("budget.epsilon=2.0", "mechanism.noise.multiplier=auto"),
+    "r306-own-pate": ("training.loss=null", "training.optimizer={kind: sgd, lr: 0.1}"),
+    "r306-own-tuned": ("training.loss=null", "training.optimizer={kind: sgd, lr: 0.1}"),
     "p203-largest": ("budget.epsilon=2.5", "mechanism.noise.multiplier=auto"),
     "r266-both": ("data.size=76", "mechanism.noise.multiplier=auto"),
     "p184-paid-units": ("data.test.access=public", "tuning.score.noise_multiplier=null"),

@@ -66,7 +66,7 @@ NOISE_BUGS = (
     ),
     bug(
         "same_noise_in_a_pass",
-        "shuffle",
+        "dealt",
         "all batches of an epoch get one noise",
         GATE,
         'stream = self._secrets.stream("noise", (shard << 64) + (ticket.index << 32) + ticket.used)',
@@ -170,8 +170,16 @@ SAMPLING_BUGS = (
         'stream = self._secrets.stream("sampling", ticket.index % 20)',
     ),
     bug(
+        "permuted_for_dealt",
+        "dealt",
+        "an order of the records is cut into batches of one size: a record more moves another one",
+        BATCHES,
+        "batch_of = stream.integers(batches, units)",
+        "batch_of = stream.words(units).argsort().argsort() * batches // max(1, units)",
+    ),
+    bug(
         "one_order_for_all_passes",
-        "shuffle",
+        "dealt",
         "records are dealt to batches once, and not anew in each pass",
         STEPS,
         'stream = self._secrets.stream("sampling", ticket.index)',
@@ -254,7 +262,7 @@ SAMPLING_BUGS = (
     ),
     bug(
         "unit_in_two_batches",
-        "shuffle",
+        "dealt",
         "batches of an epoch overlap by one unit, which is charged for one of them",
         BATCHES,
         "yield order[start:end]",

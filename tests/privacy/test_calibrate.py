@@ -10,8 +10,9 @@ from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedC
 from dprecipe.privacy import accountants, calibrate, pld, rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.calibrate import CalibrationError
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 
@@ -24,7 +25,7 @@ def recipes(number, seed):
         batch = max(1, int(size * 10 ** draw.uniform(-3.5, -0.3)))
         epochs = draw.choice([1, 3, 10, 30, 100])
         steps = max(1, min(round(epochs * size / batch), 20_000))
-        scheme = draw.choice(["poisson", "poisson", "full_batch", "shuffle"])
+        scheme = draw.choice(["poisson", "poisson", "full_batch", "dealt"])
         epsilon = round(10 ** draw.uniform(-0.7, 1.2), draw.choice([1, 3, 9]))
         delta = min(10 ** draw.uniform(-8, -3), 0.5 / size)
         yield pytest.param(
@@ -40,7 +41,7 @@ def make_of(scheme, q, steps, epochs):
             return [Charge(PoissonGaussian(q, sigma), steps)]
         if scheme == "full_batch":
             return [Charge(Gaussian(sigma), steps)]
-        return [Charge(PartitionedGaussian(sigma, max(1, round(1 / q))), epochs)]
+        return [Charge(DealtGaussian(sigma, max(1, round(1 / q))), epochs)]
 
     return make
 

@@ -10,8 +10,9 @@ from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 from dprecipe.release import recompute
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
@@ -23,7 +24,7 @@ CONFIGS = [
     [Charge(PoissonGaussian(0.02, 1.5), 200), Charge(PoissonGaussian(0.005, 0.8), 500), Charge(Gaussian(5.0), 3)],
     [Charge(PoissonGaussian(1.0, 10.0), 40)],
     [Charge(Gaussian(2.0), 1), Charge(Gaussian(3.0), 2)],
-    [Charge(PartitionedGaussian(8.0, 117), 20)],
+    [Charge(DealtGaussian(8.0, 117), 20)],
 ]
 
 

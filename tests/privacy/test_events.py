@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.event_kinds import event_kinds
 from dprecipe.privacy.events import (
     MAX_ROWS,
@@ -26,7 +27,6 @@ from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
-    PartitionedGaussian,
     PoissonGaussian,
     PoissonLaplace,
     TruncatedPoissonGaussian,
@@ -46,7 +46,7 @@ EVENTS = [
     Gaussian(1.5),
     PoissonGaussian(0.01, 1.1),
     GroupedGaussian(0.01, ((2.0, 3), (0.5, 1), (2.0, 4))),
-    PartitionedGaussian(2.0, 117),
+    DealtGaussian(2.0, 117),
     PoissonLaplace(0.5, 2.0),
     TruncatedPoissonGaussian(0.01, 1.1, 60_000, 640),
     FixedSizeGaussian(60_000, 256, 4.0),

@@ -17,11 +17,11 @@ from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import NoisyMax
 from dprecipe.privacy import accountants, cross_check, curves
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
-    PartitionedGaussian,
     PoissonGaussian,
     PoissonLaplace,
     TruncatedPoissonGaussian,
@@ -30,6 +30,7 @@ from dprecipe.privacy.noisy_sums import (
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 BLANK = Neighbouring.ZERO_OUT_ONE
 RECORDS = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())["records"]
+BATCHES = json.loads((Path(__file__).parents[1] / "golden" / "batches.json").read_text())["records"]
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0)
 
 
@@ -113,7 +114,34 @@ def test_another_unit_where_batches_have_one_size(others: tuple[float, ...], bat
         closest = min(closest, bound - exact)
     if others == (1, 1, 1) and batch == 1:
         assert closest < 1e-3
-    assert accountants.epsilon([Charge(event, 1)], 1e-5, ADD, "pld") == math.inf
+
+
+@pytest.mark.parametrize("others", [(0, 0, 0), (1, 1, 1), (-1, -1, -1), (1, -1, 0)])
+@pytest.mark.parametrize(("batch", "sigma"), [(1, 1.0), (2, 0.7), (2, 2.0)])
+def test_one_unit_more_where_batches_have_one_size(others: tuple[float, ...], batch: int, sigma: float) -> None:
+    """All batches of three and of four units. Where all others pull the other way, the bound is attained."""
+    without, event = sums(others, of_one_size(3, batch)), FixedSizeGaussian(4, batch, sigma)
+    closest = math.inf
+    for own, epsilon in itertools.product((-1, 1), EPSILONS):
+        used, bound = sums((*others, own), of_one_size(4, batch)), claimed(event, ADD, epsilon)
+        assert bound <= claimed(event, ADD, epsilon, "rdp") + 1e-9
+        for pair in ((used, without), (without, used)):
+            exact = hockey_stick(*pair, sigma, epsilon)
+            assert exact <= bound + 2e-6
+            closest = min(closest, bound - exact)
+    if others in ((1, 1, 1), (-1, -1, -1)):
+        assert closest < 1e-4
+
+
+@pytest.mark.parametrize("record", [r for r in BATCHES if r["group"] == "fixed_add_remove"])
+def test_one_size_add_or_remove_golden(record: dict) -> None:
+    i = record["inputs"]
+    charges = [Charge(FixedSizeGaussian(i["N"], i["L"], i["sigma"]), i["T"])]
+    ours = accountants.epsilon(charges, i["delta"], ADD, "pld")
+    assert ours >= record["value"] * (1 - record["tol"])  # the larger of both directions
+    if i["direction"] == "remove":
+        assert ours <= record["value"] * 1.001
+        assert cross_check.ask_library(charges, i["delta"], ADD).epsilon == pytest.approx(ours, rel=1e-3)
 
 
 @pytest.mark.parametrize("others", [(-1.0, -1.0, -1.0), (-1.0, 1.0, 0.5), (0.0, 0.3, -0.7)])
@@ -180,7 +208,7 @@ CODE = EncodedSum(0.05, 1.0, "laplace", None, ((0.05, 10),), False, "sha256:" + 
     [
         (PoissonGaussian(0.01, 1.0), ADD),
         (Gaussian(30.0), ADD),
-        (PartitionedGaussian(30.0, 10), ADD),
+        (DealtGaussian(30.0, 10), ADD),
         (PoissonLaplace(0.01, 1.0), ADD),
         (CODE, ADD),
         (NoisyMax("gaussian", 200.0), ADD),

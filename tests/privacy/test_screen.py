@@ -8,8 +8,9 @@ from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 from dprecipe.privacy.screen import keeps, surely_within
 
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE
@@ -18,7 +19,7 @@ CASES = [
     for q in (1e-5, 0.004, 0.1, 0.9, 1.0)
     for sigma in (0.4, 1.1, 8.0, 100.0)
     for steps in (1, 300, 14_000)
-] + [[Charge(Gaussian(20.0), 100)], [Charge(PartitionedGaussian(3.0, 7), 5), Charge(PoissonGaussian(0.01, 1.0), 500)]]
+] + [[Charge(Gaussian(20.0), 100)], [Charge(DealtGaussian(3.0, 7), 5), Charge(PoissonGaussian(0.01, 1.0), 500)]]
 
 
 @pytest.mark.parametrize("charges", CASES, ids=str)

@@ -11,7 +11,7 @@ from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 from dprecipe.privacy.workload import summarise_charges
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
@@ -27,7 +27,7 @@ def test_equal_steps_are_counted_together_in_any_order():
 
 
 def test_unsampled_steps_are_one_gaussian():
-    charges = [Charge(Gaussian(2.0), 3), Charge(PartitionedGaussian(4.0, 9), 2), Charge(PoissonGaussian(1.0, 5.0), 1)]
+    charges = [Charge(Gaussian(2.0), 3), Charge(Gaussian(4.0), 2), Charge(PoissonGaussian(1.0, 5.0), 1)]
     mu = math.sqrt(3 / 4 + 2 / 16 + 1 / 25)
     assert summarise_charges(charges, ADD).mu == pytest.approx(mu, rel=1e-15)
     assert summarise_charges(charges, REPLACE).mu == pytest.approx(2 * mu, rel=1e-15)

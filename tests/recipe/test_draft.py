@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -17,8 +19,9 @@ from dprecipe.cli.validate import check
 from dprecipe.contract.starter import Task
 from dprecipe.contract.table import mechanism_of
 from dprecipe.data import sample_files
-from dprecipe.data.files import DataFile
-from dprecipe.data.sample_files import Table, read_sample
+from dprecipe.data.files import DataFile, locate_files
+from dprecipe.data.sample_files import Table, read_sample, read_samples
+from dprecipe.faults import DataFault
 from dprecipe.planning import rules
 from dprecipe.recipe.read import read_text
 from dprecipe.recipe.starters import MECHANISMS, make_starter
@@ -68,9 +71,6 @@ def write(kind: str, folder: Path) -> Path:
         lines = [json.dumps({**dict(zip(HEADER, row, strict=True)), "scans": [1, 2]}) for row in rows]
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     elif kind == "parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         columns: dict[str, object] = {name: [row[place] for row in rows] for place, name in enumerate(HEADER)}
         columns["age"] = [int(row[1]) for row in rows]
         columns["lactate"] = [None if row[2] in ("", "<0.5") else float(row[2]) for row in rows]
@@ -167,6 +167,107 @@ def test_a_private_draft_has_no_value_of_its_file_and_names_each_blank(kind: str
     filled = re.sub(r"(kind: date, min: )0(, max: )120", r"\g<1>2020-01-01\g<2>2024-12-31", filled)
     path.write_text(filled, encoding="utf-8")
     assert [f for f in check(path)[0] if f.is_error] == []
+
+
+@pytest.mark.parametrize("kind", ["csv", "json_lines", "parquet"])
+def test_a_pattern_is_drafted_as_its_path(kind: str, folder: Path) -> None:
+    """A private draft is that of the first file; a public one has read all, and fits all."""
+    (folder / "parts").mkdir()
+    first = write(kind, folder).rename(folder / "parts" / f"a.{kind}")
+    text, more = first.read_bytes(), folder / "parts" / f"b.{kind}"
+    more.write_bytes(text.replace(b"1.25", b"9e3 "))
+    pattern = ("--from", str(folder / "parts" / f"*.{kind}"), "--label", "outcome")
+    assert init(folder, *pattern, "--private").exit_code == 0
+    private = (folder / "draft.yaml").read_text("utf-8")
+    (folder / "draft.yaml").unlink()
+    assert init(folder, "--from", str(first), "--label", "outcome", "--private").exit_code == 0
+    assert private == (folder / "draft.yaml").read_text("utf-8").replace(f"parts/a.{kind}", f'"parts/*.{kind}"')
+    (folder / "draft.yaml").unlink()
+    made = init(folder, *pattern, "--public")
+    assert made.exit_code == 0, made.output
+    assert "size: 320 " in (folder / "draft.yaml").read_text("utf-8")
+    result = CliRunner().invoke(app, ["data", "check", str(folder / "draft.yaml")])
+    assert result.exit_code == 0, result.output
+
+
+def test_files_of_a_pattern_are_read_up_to_a_limit_and_counted(folder: Path) -> None:
+    for name, rows in (("a", 90), ("b", 80), ("c", 70)):
+        (folder / f"{name}.csv").write_text("x,y\n" + "".join(f"{row},{row}\n" for row in range(rows)))
+    files = locate_files(["*.csv"], folder)
+    for limit, taken in ((101, 101), (200, 200), (240, 240)):
+        sample = read_samples(files, limit)
+        assert isinstance(sample, Table)
+        assert (len(sample.columns["x"]), sample.rows, sample.cut) == (taken, 240, taken < 240)
+    (folder / "d.csv").write_text("x;y\n1;2\n")
+    with pytest.raises(DataFault, match="another format or other columns"):
+        read_samples(locate_files(["*.csv"], folder))
+
+
+def test_a_pattern_that_no_recipe_can_have_says_where_to_write_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "tx").mkdir()
+    (folder / "tx" / "a.csv").write_text("x,y\n1,a\n2,b\n")
+    (folder / "other").mkdir()
+    monkeypatch.chdir(folder)
+    command = ["--from", "tx/*.csv", "--private", "--label", "y"]
+    made = CliRunner().invoke(app, ["init", "other/r.yaml", *command])
+    assert made.exit_code == 2
+    assert made.stderr.endswith("write the recipe there: dprecipe init tx/r.yaml\n")
+    assert CliRunner().invoke(app, ["init", "tx/r.yaml", *command]).exit_code == 0
+    assert 'path: "*.csv"' in (folder / "tx" / "r.yaml").read_text("utf-8")
+    monkeypatch.setenv("DPRECIPE_DATA", str(folder / "other"))
+    made = CliRunner().invoke(app, ["init", "other/r.yaml", *command])
+    assert f"set $DPRECIPE_DATA to {folder / 'tx'}" in made.stderr
+    assert (
+        CliRunner()
+        .invoke(app, ["init", "r.yaml", "--from", "tx", *command[2:]])
+        .stderr.startswith("error: tx: is a folder\n  = name its files by a pattern")
+    )
+
+
+def test_types_of_parquet_say_what_a_private_draft_need_not_ask(folder: Path) -> None:
+    columns = {"day": pa.array([None] * 9, pa.timestamp("ns")), "here": pa.array([None] * 9, pa.bool_())}
+    pq.write_table(pa.table({**columns, "fraud": [True, False, True] * 3}), folder / "f.parquet")
+    made = init(folder, "--from", str(folder / "f.parquet"), "--private", "--label", "fraud")
+    assert made.exit_code == 0, made.output
+    text = (folder / "draft.yaml").read_text("utf-8")
+    for line in (
+        "day: {kind: date, min: FILL_IN, max: FILL_IN}\n",
+        "here: {kind: boolean}\n",
+        'label: {column: fraud, values: ["False", "True"]}\n',
+    ):
+        assert line in text
+
+
+@pytest.mark.parametrize(("yes", "weighed"), [(9, '{"no": 0.3}'), (10, "")])
+@pytest.mark.parametrize("mechanism", ["dpsgd", "encoded"])
+def test_a_rare_class_of_a_public_sample_is_named_and_weighed(
+    yes: int, weighed: str, mechanism: str, folder: Path
+) -> None:
+    rows = [f"{row / 7},{'yes' if row < yes else 'no'}" for row in range(100)]
+    (folder / "f.csv").write_text("\n".join(["a,y", *rows]) + "\n")
+    public = ("--from", str(folder / "f.csv"), "--label", "y", "--public", "--mechanism", mechanism)
+    made = init(folder, *public)
+    assert made.exit_code == 0, made.output
+    assert made.stdout.startswith('"yes" is 0.09 of the sample') == bool(weighed)
+    text = (folder / "draft.yaml").read_text("utf-8")
+    assert (f"  # class_weights: {weighed}    # " in text) == bool(weighed)
+    text = text.replace("  # class_weights:", "  class_weights:")
+    assert [f for f in rules.check(read_text(text).recipe) if f.is_error] == []
+
+
+def test_of_a_private_file_no_class_is_counted_and_the_statement_is_named(folder: Path) -> None:
+    drafts = []
+    for classes in ("ab", "ba"):
+        rows = [f"{row / 7},{classes[row == 0]}" for row in range(100)]
+        (folder / "f.csv").write_text("\n".join(["a,y", *rows]) + "\n")
+        made = init(folder, "--from", str(folder / "f.csv"), "--label", "y", "--private")
+        assert "release.statement, with which the report begins: curators, contact, intended_use\n" in made.stdout
+        drafts.append((folder / "draft.yaml").read_text("utf-8"))
+        (folder / "draft.yaml").unlink()
+    assert drafts[0] == drafts[1]
+    assert "# class_weights: {CLASS: 0.2}    # of a common class where another is rare" in drafts[0]
 
 
 @pytest.mark.slow
@@ -326,6 +427,7 @@ def test_what_a_draft_chooses_is_a_recipe_at_every_size(size: int | None, label:
     text = make_starter("dpsgd", "csv", "s", data, task=Task(label, columns, size))
     assert [finding for finding in rules.check(read_text(text).recipe) if finding.is_error] == []
     assert ("full_batch" in text) == (bool(columns) and (size is None or size < 10_000))
+    assert ("of 10,000 and more, faster: {scheme: poisson" in text) == (bool(columns) and size is None)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -34,7 +34,7 @@ JUNK = [
     ),
     *("&y 1", "!!str 1", "auto", "gaussian", "kind: cnn", "word", "number", "block", "1_000", "é", "\u202e", "\x00"),
     *("- ", "  ", "\t", "{", "}", "[", "]", ":", "#", "|", ">", "?", "---", "...", "%", "@", "`", "<<: {}", "'", '"'),
-    *("extends: x.yaml", "source: csv", "family: t", "scheme: shuffle", "0", "9223372036854775808", "1.0", "yes"),
+    *("extends: x.yaml", "source: csv", "family: t", "scheme: dealt", "0", "9223372036854775808", "1.0", "yes"),
 ]
 
 

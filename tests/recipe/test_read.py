@@ -223,7 +223,7 @@ def test_one_wrong_letter_in_a_key_is_one_finding_on_its_line(data: st.DataObjec
 @pytest.mark.parametrize(
     ("override", "path", "kept"),
     [
-        ("mechanism.sampling.scheme=shuffle", "mechanism.sampling", {"scheme": "shuffle", "batch_size": 64}),
+        ("mechanism.sampling.scheme=dealt", "mechanism.sampling", {"scheme": "dealt", "batch_size": 64}),
         ("mechanism.sampling={scheme: full_batch}", "mechanism.sampling", {"scheme": "full_batch"}),
         ("mechanism.sampling.scheme=full_batch", "mechanism.sampling", {"scheme": "full_batch"}),
         ("training.optimizer.kind=adam", "training.optimizer", {"kind": "adam", "lr": 0.5}),

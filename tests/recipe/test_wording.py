@@ -15,6 +15,7 @@ from dprecipe.cli.schema import schema_text
 from dprecipe.contract.table import MECHANISMS
 from dprecipe.faults import CODES, RecipeError
 from dprecipe.recipe.read import read_text
+from dprecipe.recipe.starters import make_starter
 from dprecipe.recipe.synonyms import PLACES, read_synonyms
 from dprecipe.recipe.vocabulary import REFUSED, list_every_key, list_keys
 from dprecipe.recipe.wording import word_error
@@ -79,6 +80,24 @@ def test_every_error_type_is_worded(kind: str) -> None:
         assert finding.remedy
         assert finding.place is not None
         assert not RAW.search(finding.message + finding.remedy), finding
+
+
+@pytest.mark.parametrize(
+    ("rate", "codes"),
+    [
+        ("{schedule: cosin, from: 1.0, to: 0.1}", ["R104"]),
+        ("{schedule: onecycle, peak: 1.0}", ["R104"]),
+        ("{schedule: stp, from: 1.0, factor: 0.5, every: 2}", ["R104"]),
+        ("{schedule: exponential, gamma: 0.5}", ["R104"]),
+        ("{schedule: cosin}", ["R102", "R102", "R104"]),
+    ],
+)
+def test_a_misspelt_schedule_is_the_only_finding(rate: str, codes: list[str]) -> None:
+    """But where it is the schedule that its keys were compared with, what these lack is told, too."""
+    text = make_starter("dpsgd", "digits", "s")
+    with pytest.raises(RecipeError) as caught:
+        read_text(re.sub("lr: [0-9.]+", f"lr: {rate}", text))
+    assert sorted(finding.code for finding in caught.value.findings) == codes
 
 
 def test_a_value_that_cannot_be_placed_has_a_code_too() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from dprecipe.language.base import Block
 from dprecipe.release import scores
-from dprecipe.release.scores import ClassifierScore, NumericScore
+from dprecipe.release.scores import ClassifierScore, NumericScore, hint_at_classes
 
 
 class WithBaseline(Block):
@@ -54,6 +54,14 @@ def test_accuracy_does_not_lead_where_classes_are_unequal() -> None:
         "mean_absolute_error"
     ]
     assert scores.list_leading({}) == []
+
+
+def test_a_score_near_chance_leads_to_weights() -> None:
+    unequal = {"accuracy": 0.96, "accuracy_baseline": 0.97, "balanced_accuracy_baseline": 0.5}
+    assert "class_weights" in hint_at_classes({**unequal, "balanced_accuracy": 0.54})[0]
+    assert hint_at_classes({**unequal, "balanced_accuracy": 0.56}) == []
+    assert hint_at_classes({**unequal, "accuracy_baseline": 0.6, "balanced_accuracy": 0.5}) == []
+    assert hint_at_classes({"mean_absolute_error": 1.0}) == []
 
 
 def test_a_score_without_a_baseline() -> None:

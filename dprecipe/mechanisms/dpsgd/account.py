@@ -8,14 +8,14 @@ Source: Abadi et al. 2016, Algorithm 1; the accountants cite theirs in `dprecipe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dprecipe.contract.mechanism import Account, Facts, Planned
 from dprecipe.contract.plan import Assumption
 from dprecipe.data.schema import Crop, Flip
-from dprecipe.faults import Finding, PlanRefused, Severity
+from dprecipe.faults import Finding, PlanRefused
+from dprecipe.mechanisms.dpsgd.batches import check_batches, check_hidden_size, check_one_size
 from dprecipe.mechanisms.dpsgd.phases import MAX_PHASES, DpsgdRun
 from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan
 from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, AutomaticClip, Dpsgd, PerLayerClip
@@ -140,65 +140,6 @@ def check_groups(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def check_relation(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Batches of a fixed size are accounted for only where neighbouring data sets have the same size."""
-    if spec.sampling.scheme == "fixed_size" and facts.budget.neighbouring == "add_or_remove_one":
-        yield Finding(
-            "P118",
-            f"batches of a fixed size are not accounted for under {facts.budget.neighbouring}: a unit that joins takes "
-            "the place of another, and costs what scheme poisson costs at half the noise multiplier",
-            "set budget.neighbouring to replace_one or zero_out_one; or use scheme: poisson, which costs far less",
-            "mechanism.sampling.scheme",
-        )
-
-
-def check_batches(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Batches fit the data, and the run can be planned."""
-    run = DpsgdRun(spec, facts)
-    findings = list(solve.check_batch_sizes(run.pace, facts))
-    sampling = spec.sampling
-    if isinstance(sampling, TruncatedPoissonSampling) and sampling.max_batch_size < sampling.batch_size:
-        findings.append(
-            Finding(
-                "P117",
-                f"max_batch_size {sampling.max_batch_size:,} is below batch_size {sampling.batch_size:,}: nearly every "
-                "batch would be cut",
-                f"set max_batch_size to at least {math.ceil(sampling.batch_size + 8 * math.sqrt(sampling.batch_size))}",
-                "mechanism.sampling.max_batch_size",
-            )
-        )
-    yield from findings
-    if sampling.scheme == "shuffle" and not any(finding.code == "P105" for finding in findings):
-        yield Finding(
-            "P104",
-            "shuffled batches are accounted without amplification by sampling: they need far more noise",
-            "use scheme: poisson, unless the order of the records is fixed for another reason",
-            "mechanism.sampling.scheme",
-            severity=Severity.WARNING,
-        )
-
-
-def check_hidden_size(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """A cap on batches, or batches of one size, are accounted for a known number of training units."""
-    if facts.data.hides_size and spec.sampling.scheme in ("truncated_poisson", "fixed_size"):
-        yield Finding(
-            "P127",
-            f"{spec.sampling.scheme} is accounted for a known number of units, and data.size declares a bound",
-            "set mechanism.sampling.scheme to poisson (and remove max_batch_size), or write the number of units as "
-            "data.size, if it may be public",
-            "mechanism.sampling.scheme",
-        )
-    elif facts.data.split is not None and spec.sampling.scheme in ("truncated_poisson", "fixed_size"):
-        yield Finding(
-            "P128",
-            f"{spec.sampling.scheme} is accounted for a known number of training units, and data.test.split leaves a "
-            "number that depends on them",
-            "set mechanism.sampling.scheme to poisson (and remove max_batch_size), or write the two parts to files of "
-            "their own",
-            "mechanism.sampling.scheme",
-        )
-
-
 def check_lengths(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     """Every phase and every schedule has a known end."""
     findings = list(solve.check_phase_lengths(spec.noise))
@@ -292,7 +233,7 @@ RULES: Sequence[Callable[[Dpsgd, Facts], Iterator[Finding]]] = (
     check_laplace,
     check_layer_norms,
     check_groups,
-    check_relation,
+    check_one_size,
     check_batches,
     check_hidden_size,
     check_lengths,

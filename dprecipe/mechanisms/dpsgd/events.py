@@ -1,10 +1,10 @@
 """The events of DP-SGD's steps; any mechanism of noisy sums may release them."""
 
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
-    PartitionedGaussian,
     PoissonGaussian,
     PoissonLaplace,
     TruncatedPoissonGaussian,
@@ -14,7 +14,7 @@ EVENTS = (
     Gaussian,
     PoissonGaussian,
     GroupedGaussian,
-    PartitionedGaussian,
+    DealtGaussian,
     PoissonLaplace,
     TruncatedPoissonGaussian,
     FixedSizeGaussian,

@@ -26,12 +26,12 @@ from dprecipe.noisy_sum.sampling import (
     piece_starts,
     split_steps,
 )
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Charge, Event, run_lengths
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
-    PartitionedGaussian,
     PoissonGaussian,
     PoissonLaplace,
     TruncatedPoissonGaussian,
@@ -145,8 +145,8 @@ class DpsgdRun:
                 return TruncatedPoissonGaussian(q, z, size, cap)
             case FixedSizeSampling(batch_size=fixed) if fixed < size:
                 return FixedSizeGaussian(size, fixed, z)
-        if self.spec.sampling.scheme == "shuffle":
-            return PartitionedGaussian(z, self.pace.steps_per_event)
+        if self.spec.sampling.scheme == "dealt" and self.pace.steps_per_event > 1:
+            return DealtGaussian(z, self.pace.steps_per_event)
         if self.l1:
             return PoissonLaplace(q, z)
         if self.weights is not None:

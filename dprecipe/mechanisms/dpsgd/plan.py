@@ -214,7 +214,8 @@ class DpsgdPlan(UsualPlan):
     def _rates(self) -> str:
         rates = [rate for rate in map(self._rate, self.phases) if rate is not None]
         if not rates:
-            return "none claimed"
+            each = f"one of the {self.steps_per_epoch:,} steps of an epoch" if self.scheme == "dealt" else "every step"
+            return f"each unit in {each}"
         return f"{rates[0]:.6g}" if len(set(rates)) == 1 else _format_range([float(f"{rate:.6g}") for rate in rates])
 
     def _rate(self, phase: Phase) -> float | None:

@@ -133,7 +133,7 @@ class Dpsgd(Block):
             or getattr(self.clip, "noise", None) is not None
             or not isinstance(noise, MovingGaussianNoise)
             or isinstance(noise.multiplier, Schedule)
-            or sampling.scheme not in ("poisson", "shuffle", "full_batch")
+            or sampling.scheme not in ("poisson", "dealt", "full_batch")
             or isinstance(getattr(sampling, "batch_size", None), Schedule)
         ):
             return None

@@ -16,6 +16,9 @@ _MODEL = {
 }
 MANY = 10_000
 """Fewer records than this all join in each step: without sampling, they need no more noise for the same accuracy."""
+UNKNOWN = (
+    f"; of {MANY:,} and more, faster: {{scheme: poisson, batch_size: a twentieth of them}}, and epochs: 20 for steps"
+)
 RECORDS = 30
 """Records for each weight from which on more noise costs less than gradients that are cut: then the clip norm grows."""
 _REST = """\
@@ -30,7 +33,7 @@ budget: {{epsilon: 3.0, delta: {delta}}}    # the most that may be spent; delta 
 
 training:
   {length}
-  optimizer: {optimizer}
+  optimizer: {optimizer}{weights}
 
 runtime: {{device: auto, seed: 0}}       # nothing here can change what is spent
 {release}
@@ -54,7 +57,7 @@ def starter_text(source: str, data: str, task: Task) -> str:
 
 
 def _write_rest(task: Task, steps: Mapping[str, str]) -> str:
-    return _REST.format(**steps, delta=task.delta, release=task.release)
+    return _REST.format(**steps, delta=task.delta, release=task.release, weights=task.weights)
 
 
 def _sample(batch_size: int) -> dict[str, str]:
@@ -76,7 +79,8 @@ def _choose_steps(task: Task) -> dict[str, str]:
         norm, rate = _fit_steps(task, task.measured)
     chosen = {
         "norm": f"{_round(norm)}",
-        "sampling": "{scheme: full_batch}             # all units in each step",
+        "sampling": "{scheme: full_batch}             # all units in each step"
+        + (UNKNOWN if task.size is None else ""),
         "length": "steps: 400",
         "optimizer": f"{{kind: sgd, lr: {_round(rate)}}}\n"
         "  average: {kind: tail, fraction: 0.5}    # of the iterates: less noise, at no price",

@@ -85,10 +85,11 @@ def _check_codebook_file(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 def check_sampling(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """Refuses units that do not join independently of each other: Lemma 4 covers no others (P131)."""
-    if spec.sampling.scheme == "shuffle":
+    if spec.sampling.scheme == "dealt":
         yield Finding(
             "P131",
-            "encoding is accounted only for units that join a batch independently: shuffled batches have no bound here",
+            "encoding is accounted only for units that join a batch independently: units dealt to the batches of an "
+            "epoch have no bound here",
             "use scheme: poisson (or full_batch)",
             "mechanism.sampling.scheme",
         )
@@ -224,7 +225,7 @@ def check_last_phase(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """Checks that the phases before the last leave at least one step for the last."""
     if not isinstance(spec.noise, tuple) or list(check_phase_lengths(spec, facts)):
         return
-    if spec.sampling.scheme == "shuffle" or getattr(spec.sampling, "batch_size", 0) > facts.size:
+    if spec.sampling.scheme == "dealt" or getattr(spec.sampling, "batch_size", 0) > facts.size:
         return
     problem = EncodedRun(spec, facts).problem
     yield from solve.check_last_phase(problem.opening or 0, problem.events)
@@ -232,11 +233,12 @@ def check_last_phase(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 def check_optimizer(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """Warns of an adaptive optimizer, which cancels the scale of a gradient (P140)."""
-    if spec.denoising is not None and facts.training.descent.kind != "sgd":
+    optimizer = facts.training.optimizer
+    if spec.denoising is not None and optimizer is not None and optimizer.kind != "sgd":
+        what = "a module's own optimiser may cancel" if optimizer.kind == "python" else f"{optimizer.kind} cancels"
         yield Finding(
             "P140",
-            f"{facts.training.descent.kind} cancels the scale of a gradient: the step multiplier is applied to its "
-            "updates instead",
+            f"{what} the scale of a gradient: the step multiplier is applied to its updates instead",
             "prefer sgd with denoising, or set mechanism.denoise to none",
             "training.optimizer.kind",
             severity=Severity.WARNING,

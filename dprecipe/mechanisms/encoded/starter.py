@@ -30,7 +30,7 @@ budget: {{epsilon: 3.0, delta: {delta}}}    # the most that may be spent; delta 
 
 training:
   epochs: 20                 # passes over the data; or `steps`
-  optimizer: {{kind: sgd, lr: 10.0, momentum: 0.9}}    # denoising makes steps small, so lr is large
+  optimizer: {{kind: sgd, lr: 10.0, momentum: 0.9}}    # denoising makes steps small, so lr is large{weights}
 
 runtime: {{device: auto, seed: 0}}       # nothing here can change what is spent
 {release}
@@ -39,5 +39,7 @@ runtime: {{device: auto, seed: 0}}       # nothing here can change what is spent
 
 def starter_text(source: str, data: str, task: Task) -> str:
     """Returns a recipe without its name; `data` is the source's block."""
-    rest = _REST.format(batch_size=task.choose_batch_size(256), delta=task.delta, release=task.release)
+    rest = _REST.format(
+        batch_size=task.choose_batch_size(256), delta=task.delta, release=task.release, weights=task.weights
+    )
     return f"{data}\nmodel: {_MODEL[source]}\n{rest}"

@@ -12,7 +12,7 @@ from dprecipe.contract.mechanism import Facts
 from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.data.facts import feature_norm
 from dprecipe.faults import Finding, Severity
-from dprecipe.language.training import Adam, LearningRateSchedule
+from dprecipe.language.training import LearningRateSchedule, Sgd
 from dprecipe.mechanisms.pnsgd import constants
 from dprecipe.mechanisms.pnsgd.constants import Provable, Proven
 from dprecipe.mechanisms.pnsgd.schedule import MAX_PHASES, convert_to_steps
@@ -148,8 +148,8 @@ def check_optimizer(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     optimizer = facts.training.optimizer
     if optimizer is None:
         return
-    carries = isinstance(optimizer, Adam) or bool(optimizer.momentum)
-    what = optimizer.kind if isinstance(optimizer, Adam) else "momentum"
+    carries = not isinstance(optimizer, Sgd) or bool(optimizer.momentum)
+    what = {"sgd": "momentum", "python": "a module's own optimiser"}.get(optimizer.kind, optimizer.kind)
     yield Finding(
         "P168",
         f"{what} keeps earlier gradients besides the iterate, and no bound of pnsgd covers that"

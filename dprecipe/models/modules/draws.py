@@ -10,7 +10,7 @@ records, share a draw, what a record gets depends on the others.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
@@ -128,7 +128,7 @@ class Draws:
         return bool(self.sizes or self.other_generator)
 
 
-def record_draws(module: nn.Module, features: Tensor) -> Draws:
+def record_draws(module: Callable[[Tensor], object], features: Tensor) -> Draws:
     """Returns the draws of the module for these records.
 
     Raises:

@@ -4,8 +4,8 @@ A clipped gradient bounds what a record does through the loss. A running mean or
 of the data that no clipping sees, whether its layer is trained, frozen, or has no parameters at all; and a
 layer that normalises over the batch makes every record's output depend on the others.
 
-A step calls the module, and nothing else of it: the recipe names loss, optimiser and length. So a LightningModule's
-own steps and hooks would never be called, nor hooks of single weights, whose gradients are taken from their layers.
+A step calls the module, and its own loss and optimiser where the recipe leaves these to it. A LightningModule's other
+steps and hooks would never be called, nor hooks of single weights, whose gradients are taken from their layers.
 
 A module that draws no random numbers needs no seed for its steps.
 """
@@ -13,6 +13,7 @@ A module that draws no random numbers needs no seed for its steps.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from inspect import isroutine
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -20,6 +21,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.module import _has_any_global_hook as has_hooks_for_all
 
 from dprecipe.faults import Finding
+from dprecipe.language.training import Training
 from dprecipe.models.lora import LowRankLayer
 from dprecipe.models.zoo.cnn import ResidualBlock
 from dprecipe.models.zoo.layers import StandardisedConv2d
@@ -109,12 +111,22 @@ HELPERS = frozenset(
     }
 )
 """Methods of a LightningModule that its own code calls, and no trainer does."""
+STEP, LOSS, OPTIMIZERS = "training_step", "loss", "configure_optimizers"
+VALIDATION = "validation_step"
+KEYS = {
+    STEP: "training.loss: {kind: python}",
+    LOSS: "training.loss: {kind: python}",
+    OPTIMIZERS: "training.optimizer: {kind: python}",
+}
+"""The keys that leave these methods to a module."""
 MAX_NAMED = 8
 
 
-def inspect_training(module: nn.Module) -> list[Finding]:
-    """Finds what the module does besides its forward pass, and no noisy step would do."""
-    return [*inspect_steps(module), *_inspect_weights(module)]
+def inspect_training(module: nn.Module, training: Training, *, public_test: bool = False) -> list[Finding]:
+    """Finds what the module does besides its forward pass, and no noisy step would do; and what `training` leaves to
+    it, and it does not do. `public_test`: held-out records are declared public, for a `validation_step`."""
+    steps = inspect_steps(module, training, public_test=public_test)
+    return [*steps, *_inspect_missing(module, training), *_inspect_weights(module)]
 
 
 def list_trainer_methods(base: type[nn.Module]) -> list[str]:
@@ -142,23 +154,76 @@ def _lightning_base(module: nn.Module) -> type[nn.Module] | None:
     return None
 
 
-def inspect_steps(module: nn.Module) -> Iterator[Finding]:
-    """Yields the steps and hooks that a LightningModule brings for its own trainer."""
-    base = _lightning_base(module)
+def list_own_methods(module: nn.Module) -> list[str]:
+    """Returns the methods that a LightningModule brings for its own trainer."""
+    base, kind = _lightning_base(module), type(module)
     if base is None:
-        return
-    kind = type(module)
-    own = [
+        return []
+    return [
         name
         for name in list_trainer_methods(base)
         if name in vars(module) or getattr(kind, name, None) is not getattr(base, name)
     ]
+
+
+def find_loss(module: nn.Module) -> str:
+    """Returns the method of a LightningModule that is its loss: `training_step`, else `loss`; empty if there is
+    none."""
+    base, kind = _lightning_base(module), type(module)
+    own = () if base is None else [name for name in (STEP, LOSS) if isroutine(getattr(kind, name, None))]
+    return next((name for name in own if getattr(kind, name) is not getattr(base, name, None)), "")
+
+
+def inspect_steps(
+    module: nn.Module, training: Training | None = None, *, public_test: bool = False
+) -> Iterator[Finding]:
+    """Yields the steps and hooks that a LightningModule brings for its own trainer, and `training` does not leave to
+    it; without `training`, nothing is left to it."""
+    kind, own = type(module).__name__, list_own_methods(module)
+    if training is not None:
+        left = {STEP: training.own_loss, LOSS: training.own_loss, OPTIMIZERS: training.own_optimizer}
+        brought = dict.fromkeys(sorted((*own, find_loss(module))))
+        named = [name for name in brought if not left.get(name, True)]
+        own = [name for name in own if name not in left and not (public_test and name == VALIDATION)]
+        if named:
+            yield Finding(
+                "R345",
+                f"the module ({kind}) has what the recipe does not leave to it: {_list(named)}",
+                f"write {' and '.join(dict.fromkeys(KEYS[name] for name in named))}; or pass its network alone, an "
+                "nn.Module with the layers and forward",
+                "model",
+            )
     if own:
+        public = "declare data.test public, which validation_step scores, or " if own == [VALIDATION] else ""
         yield Finding(
             "R345",
-            f"the module ({kind.__name__}) has training code of its own, that nothing calls: {_list(own)}",
-            "pass its network alone, an nn.Module with the layers and forward; the loss follows from the labels, and "
-            "the recipe names optimiser and steps (training) and scores (data.test)",
+            f"the module ({kind}) has training code of its own, that nothing calls: {_list(own)}",
+            f"{public if training is not None else ''}remove it; or pass its network alone, an nn.Module with the "
+            "layers and forward: the loss follows from the labels, and the recipe names optimiser and steps "
+            "(training) and scores (data.test)",
+            "model",
+        )
+
+
+def _inspect_missing(module: nn.Module, training: Training) -> Iterator[Finding]:
+    kind, own = type(module).__name__, list_own_methods(module)
+    missing = []
+    if training.own_loss and not find_loss(module):
+        missing.append(f"training.loss: python, and it has neither {STEP} nor {LOSS}(outputs, batch)")
+    if training.own_optimizer and OPTIMIZERS not in own:
+        missing.append(f"training.optimizer: python, and it has no {OPTIMIZERS}")
+    if missing:
+        yield Finding(
+            "R345",
+            f"the module ({kind}) lacks what the recipe leaves to it: {'; '.join(missing)}",
+            "pass a LightningModule that has it, or let the recipe name its own",
+            "model",
+        )
+    if STEP in own and not getattr(module, "automatic_optimization", True):
+        yield Finding(
+            "R345",
+            f"the module ({kind}) optimises by itself (automatic_optimization = False)",
+            f"let {STEP} return the losses, and {OPTIMIZERS} the optimiser",
             "model",
         )
 

@@ -31,7 +31,7 @@ from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.audit.results import Equality, Excess
 from dprecipe.privacy.events import Charge, Event
-from dprecipe.privacy.sampling import EveryUnit, Partition
+from dprecipe.privacy.sampling import EveryUnit
 from dprecipe.training.audit.crafted import CraftedRecords
 from dprecipe.training.audit.noise import examine_blind, examine_divisor, examine_lattice, examine_noise
 from dprecipe.training.audit.request import AuditFinding
@@ -41,7 +41,7 @@ from dprecipe.training.audit.sums import ROUNDING, SumSearch
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.full_precision import in_run_precision
 from dprecipe.training.probe.sums import SumTests
-from dprecipe.training.program.losses import choose_loss
+from dprecipe.training.program.own_loss import loss_of
 from dprecipe.training.program.program import Sets, StepwiseProgram, Synthetic, form_of, prepare, store_of
 from dprecipe.training.program.records import Store
 from dprecipe.training.run.gate import Gate, Ticket
@@ -184,7 +184,7 @@ def _examine_blind(bench: Bench, start: int, event: Event) -> AuditFinding:
 def search_sums(bench: Bench, rig: Rig, records: CraftedRecords, store: Store) -> SumSearch:
     """Returns a search for the record that moves the rig's sums farthest."""
     target = bench.program.facts.target
-    loss = choose_loss(target, bench.plan.training, omits=bench.plan.data.omits_records)
+    loss = loss_of(bench.plan, bench.program.model)
     coupled = store.augments or not is_draw_free(bench.program.model)
     return SumSearch(rig, records, bench.form, loss, target, min(PART, records.unit_count), coupled, bench.beat)
 
@@ -280,14 +280,14 @@ def examine_plan(plan: Plan) -> Iterator[AuditFinding]:
 
 
 def _examine_unsampled(plan: Plan) -> Iterator[AuditFinding]:
-    """Steps with every unit, and epochs, are charged the μ² that their noise and the move of a unit come to. The second
+    """Steps with every unit are charged the μ² that their noise and the move of a unit come to. The second
     library takes μ from the events; here it is computed independently."""
     relation, owed, charged = Neighbouring(plan.budget.neighbouring), 0.0, 0.0
     moved = 2.0 if relation is Neighbouring.REPLACE_ONE else 1.0
     for charge in plan.mechanism_plan.events:
         event = charge.event
         squared = event.squared_mu(charge.count, relation)
-        if squared is not None and isinstance(event.sampling(), EveryUnit | Partition):
+        if squared is not None and isinstance(event.sampling(), EveryUnit):
             (multiplier,) = event.multipliers
             owed += charge.count * (moved / multiplier) ** 2
             charged += squared

@@ -237,7 +237,7 @@ class Rig:
         self.settled = count_entries(self.ledger)["settle"] - self._settled_before
 
     def _note_gradient(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        grads = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
+        grads = [parameter.grad for parameter in self.module.model.parameters()]  # in whatever groups they are
         parts = [g.detach().flatten().double().cpu() for g in grads if g is not None]
         self.given.append(torch.cat(parts))
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.audit.results import Equality, Excess, Frequency, TestEvidence, Variance
 from dprecipe.privacy.events import Event
-from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, Partition, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PoissonBatch
 from dprecipe.training.audit.crafted import CraftedRecords
 from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.audit.rig import Rig
@@ -129,7 +129,7 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
         case EveryUnit():
             text = "every unit is in every batch"
             yield _finding("batch_size", text, Equality(differing=int((sizes != units).sum()), compared=len(sizes)))
-        case Partition(count):
+        case DealtBatches(count):
             yield from _examine_partition(member_KU, sizes, count)
     yield from _examine_repeats(member_KU)
 
@@ -214,9 +214,19 @@ def _examine_partition(member_KU: NDArray[np.bool_], sizes: NDArray[np.int64], c
         times_EU = member_KU[:whole].reshape(-1, count, member_KU.shape[1]).sum(axis=1)
         text = "every unit is in one batch of an epoch"
         yield _finding("partition", text, Equality(differing=int((times_EU != 1).sum()), compared=times_EU.size))
+    units = member_KU.shape[1]
     first = int(sizes[::count].sum())
-    trials = len(sizes[::count]) * member_KU.shape[1]
+    trials = len(sizes[::count]) * units
     yield _finding("partition_rate", "batches are drawn with equal chances", _frequency(first, trials, 1 / count))
+    if whole and count > 1 and units / count >= MIN_VARIANCE:
+        total = float(((sizes[:whole] - units / count) ** 2).sum() * count / units)
+        text = "batch sizes vary as those of units that are dealt independently"
+        yield _finding("batch_sizes", text, Variance(sum_squares=total, degrees=whole // count * (count - 1)))
+    even = units // 2 * 2
+    if whole and even:
+        both = int((member_KU[:whole, 0:even:2] & member_KU[:whole, 1:even:2]).sum())
+        text = "two units are dealt to a batch independently of each other"
+        yield _finding("sampling_pairs", text, _frequency(both, whole * (even // 2), 1 / count**2))
 
 
 def _frequency(successes: int, trials: int, expected: float) -> TestEvidence:

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from dprecipe.faults import InternalFault
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.events import Event
-from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, Partition, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PoissonBatch
 from dprecipe.training.canaries.contract import Coins, Floats, Layout, Numbers, Placement, place_canaries
 from dprecipe.training.engine.clipped_sum import ClippedSum, add_sparse_units, group_slices
 from dprecipe.training.engine.clipping import Clipping
@@ -203,7 +203,7 @@ def _probability_of(event: Event, units: int) -> float:
             return float(rate)
         case FixedSizeBatch(batch):
             return batch / units
-        case Partition(batches):
+        case DealtBatches(batches):
             return 1 / batches
         case EveryUnit():
             return 1.0

@@ -37,7 +37,8 @@ from dprecipe.training.canaries.gradients import GradientCanaries
 from dprecipe.training.engine.clipped_sum import ClippedSum, Loss
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.program.losses import choose_loss, synthetic_labels
+from dprecipe.training.program.losses import synthetic_labels
+from dprecipe.training.program.own_loss import loss_of
 
 
 def add_canaries(plan: Plan, records: RecordSource) -> RecordSource:
@@ -53,8 +54,7 @@ def make_canaries(
     """Returns the canaries of an attempt. `records`: what `add_canaries` returned. `model`: with its initial
     weights."""
     if isinstance(records, WithCanaries):
-        loss = choose_loss(describe_data(plan.data).target, plan.training, omits=plan.data.omits_records)
-        losses = losses_on(records, model, loss, device, plan.runtime.physical_batch_size)
+        losses = losses_on(records, model, loss_of(plan, model), device, plan.runtime.physical_batch_size)
         return RecordCanaries(coins, records, losses)
     replaced = plan.budget.neighbouring is Neighbouring.REPLACE_ONE
     return GradientCanaries(coins, records.unit_count, plan.digest, replaced=replaced)

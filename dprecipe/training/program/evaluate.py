@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from dprecipe.data.omitted import is_omitted
 from dprecipe.data.raw import Labels
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget
 from dprecipe.models.outputs import call_with, find_right, interpret_outputs, label_units, unpack_labels
-from dprecipe.release.scores import describe_scores, list_leading, select_numbers
+from dprecipe.release.scores import describe_scores, hint_at_classes, list_leading, select_numbers
 from dprecipe.timeline import phase
 from dprecipe.training.engine.backward import channels_last
 from dprecipe.training.engine.full_precision import in_full_precision
@@ -70,6 +70,11 @@ class Score:
         measured."""
         numbers = {**self.metrics, **select_numbers(self.full), **self.metrics}
         return describe_scores(numbers, list_leading(numbers))
+
+    @property
+    def hints(self) -> list[str]:
+        """Returns what may help, in words."""
+        return hint_at_classes(select_numbers(self.full))
 
     @property
     def summary(self) -> str:
@@ -161,6 +166,14 @@ class HeldOut:
         """The copy that is scored."""
         return self._model
 
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields features and labels of the records that have a label, on the device."""
+        for start in range(0, len(self._records), self._size):
+            arrays = _select_labelled(*self._records.batch(slice(start, start + self._size)))
+            if len(arrays[1]):
+                features, labels = (carry_to_device(torch.from_numpy(array), self._device) for array in arrays)
+                yield features, labels
+
     @phase("scores")
     def score(self, state: Mapping[str, Tensor], *, full: bool = False) -> Score:
         """Scores the model with the weights in `state`, in evaluation mode; its code may write to them. `full`: with
@@ -177,12 +190,8 @@ class HeldOut:
         all_predicted, all_labels = [], []
         target, count = self._target, 0
         with torch.no_grad(), in_full_precision():
-            for start in range(0, len(self._records), self._size):
-                arrays = _select_labelled(*self._records.batch(slice(start, start + self._size)))
-                if not (size := len(arrays[1])):
-                    continue
-                count += size
-                features, labels = (carry_to_device(torch.from_numpy(array), self._device) for array in arrays)
+            for features, labels in self.batches():
+                count += len(labels)
                 if self._channels_last and features.dim() > 3:
                     features = channels_last(features)
                 outputs = call_with(self._model, state, features)

@@ -38,17 +38,19 @@ from dprecipe.training.canaries.run import add_canaries
 from dprecipe.training.checks.noise import noise_scale, single_precision
 from dprecipe.training.checks.stages import stage_noise
 from dprecipe.training.engine.clipped_sum import per_record_gradients
+from dprecipe.training.probe.own_loss import require_loss
 from dprecipe.training.probe.program import Check, examine_module, require_passed
 from dprecipe.training.probe.sums import SumTests
 from dprecipe.training.processes.processes import is_worker, local_rank
 from dprecipe.training.processes.sharded_weights import whole_on
 from dprecipe.training.program.device_choice import device_for
 from dprecipe.training.program.evaluate import HeldOut
-from dprecipe.training.program.losses import choose_loss, synthetic_labels
+from dprecipe.training.program.losses import synthetic_labels
+from dprecipe.training.program.own_loss import loss_of, module_of
 from dprecipe.training.program.records import RecordSource, Store
 from dprecipe.training.publish.provenance import RunProvenance
 from dprecipe.training.publish.released import refuse_python_tensors
-from dprecipe.training.run.runner import PythonInputs
+from dprecipe.training.run.runner import PythonInputs, check_brings
 
 DEVIATIONS = 8
 """A batch of Poisson sampling is larger than this many standard deviations above the expected one with a probability
@@ -144,12 +146,14 @@ def prepare(
         UsageFault: `model` is given, and the recipe names weights that it would start from.
         RunFailed: the probe found that the program does not do what the accounting assumes.
     """
+    check_brings(plan, model)
     data_facts = describe_data(plan.data)
     device = device_of(plan.runtime.device)
     built, initial = build_started_model(plan, data_facts) if model is None else (use_python_model(plan, model), None)
     findings = inspect_module(built)
     if model is not None:
-        findings += inspect_training(built)
+        public_test = plan.data.test is not None and plan.data.test.access == "public"
+        findings += inspect_training(built, plan.training, public_test=public_test)
         detach_trainers(built)
     if any(finding.is_error for finding in findings):
         raise PlanRefused(findings)
@@ -167,12 +171,14 @@ def prepare(
         if single:
             report_progress(f"records go through the module one by one, which is slow: {single}")
     report_progress("checking the program and its noise on synthetic records")
+    loss = loss_of(plan, built)
+    require_loss(loss, module_of(built), data_facts.target)
     sums = tests(plan, built)
     largest, gradients = records_at_once(plan), plan.mechanism_plan.expected_batch * plan.length.steps
     checks = require_passed(
         examine_module(
             built,
-            choose_loss(data_facts.target, plan.training, omits=plan.data.omits_records),
+            loss,
             form,
             data_facts.target,
             per_record_gradients,

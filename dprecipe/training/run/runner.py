@@ -18,6 +18,7 @@ from dprecipe.data.facts import Role
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
 from dprecipe.faults import InternalFault, UsageFault
+from dprecipe.planning.from_python import list_own
 from dprecipe.release.facts import Origin
 from dprecipe.release.scores import list_leading, make_tile, select_numbers
 from dprecipe.training.processes.cluster import Cluster
@@ -148,6 +149,7 @@ class PythonInputs:
                 f"mechanism {plan.mechanism} takes no model from Python: its constants are not proved",
                 "leave `model` out: the recipe names the model",
             )
+        check_brings(plan, self.model)
         if self.model is not None and not plan.has_model:
             raise UsageFault("the recipe has no model, and releases labels alone", "leave `model` out")
         if self.public is not None and plan.data.is_elsewhere:
@@ -166,6 +168,20 @@ class PythonInputs:
             objects: dict[Role, object | None] = {"train": self.train, "public": self.public, "test": self.test}
             gathered = gather_records(plan, root, objects)
         return gathered.prepared(role)
+
+
+def check_brings(plan: Plan, model: nn.Module | None) -> None:
+    """Refuses a plan that leaves its loss or its optimiser to a module, where there is none.
+
+    Raises:
+        UsageFault: there is none.
+    """
+    keys = list_own(plan.training)
+    if keys and model is None:
+        raise UsageFault(
+            f"{' and '.join(f'{key}: python' for key in keys)}: a module from Python brings it, and none was passed",
+            "train by dprecipe.run(plan, model=...), or name the recipe's own",
+        )
 
 
 def check_has_teachers(plan: Plan) -> None:

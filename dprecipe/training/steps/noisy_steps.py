@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dprecipe.faults import InternalFault
-from dprecipe.language.training import Sgd
 from dprecipe.models.modules.draws import drawing_from
 from dprecipe.models.modules.inspection import is_draw_free
 from dprecipe.noise.entropy import Purpose
@@ -26,15 +25,9 @@ from dprecipe.training.processes.shards import Shard
 from dprecipe.training.run.gate import Ticket
 from dprecipe.training.steps.contract import BatchSums, NoisyStep, StepContext
 from dprecipe.training.steps.filters import filter_of
-from dprecipe.training.steps.optimise import (
-    Average,
-    FlatGradient,
-    apply_weight_decay,
-    cut_like,
-    learning_rate,
-    optimizer_of,
-)
+from dprecipe.training.steps.optimise import Average, FlatGradient, cut_like, optimizer_of
 from dprecipe.training.steps.step_failures import TensorSnapshot, watch_module
+from dprecipe.training.steps.updates import updates_of
 
 AVERAGE = "average"
 """The name of the average among the vectors of a state."""
@@ -52,7 +45,7 @@ class NoisySteps:
     | `context.processes` | the processes that take each step together |
     | `canaries` | synthetic units of an audited run |
     | `filter` | an estimate of the gradient, made of noisy ones |
-    | the optimiser and `average` | move the weights, or this process's shard of them |
+    | `updates` and `average` | move the weights, or this process's shard of them |
 
     The loop, without shards, canaries and filter::
 
@@ -61,14 +54,14 @@ class NoisySteps:
                 clipped = sums.summed(model, sums.batch(store, units), step)
                 noisy = gate.release(ticket, clipped)                 # no other function releases a sum
                 gradient, factor = sums.gradient(noisy, step)         # post-processing
-                optimizer.step()
+                updates.take(step)
     """
 
     def __init__(self, context: StepContext, sums: BatchSums) -> None:
         """Divides the weights into shards if the plan says so.
 
         Raises:
-            RunFailed: see `Shard`.
+            RunFailed: see `Shard` and `updates_of`.
         """
         plan, model = context.plan, context.model
         self.model = model
@@ -93,7 +86,6 @@ class NoisySteps:
         self.sums = sums
         self._store = context.store
         self._secrets = context.secrets
-        self._lr = learning_rate(plan.training.descent, plan.length)
         self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._shard: Shard | None = None
         if context.processes.count > 1 and plan.runtime.sharding == "parameters":
@@ -102,7 +94,7 @@ class NoisySteps:
             self._shard = Shard(context.processes, self._trained)
         self._moved = self._trained if self._shard is None else [self._shard.weights]
         """Parameters that the optimiser moves: the trained ones, or this process's shard of them."""
-        self.optimizer = optimizer_of(plan.training.descent, nn.ParameterList(self._moved))
+        self.updates = updates_of(plan, model, self._moved)
         self._gradient = FlatGradient(self._moved)
         self._gathered: dict[str, Any] | None = None
         self._fixed: dict[str, Any] | None = None
@@ -134,7 +126,11 @@ class NoisySteps:
     @property
     def last_rate(self) -> float:
         """The learning rate of the last step, or of the first one to come."""
-        return self._lr(max(0, self.steps_done - 1))
+        return self.updates.rate(max(0, self.steps_done - 1))
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        return self.updates.optimizer
 
     def request_stop(self) -> None:
         """Ends the run before its next event."""
@@ -251,24 +247,20 @@ class NoisySteps:
         if rehearsed is not None:  # it takes the memory that a step takes
             noisy = rehearsed.estimate(noisy)
             rehearsed.note(trained)
-        copies = [nn.Parameter(parameter.detach().clone()) for parameter in trained]
+        optimizer, copies = self.updates.copy_to_try(trained)
         for copy, part in zip(copies, cut_like(noisy[: sum(p.numel() for p in trained)], trained), strict=True):
             copy.grad = part.to(copy)
-        optimizer_of(self._plan.training.descent, nn.ParameterList(copies)).step()
+        optimizer.step()
         self.model.train(training)
 
     def _update(self, gradient: Tensor, factor: Tensor | float) -> None:
-        spec, lr, optimizer = self._plan.training.descent, self._lr(self.steps_done), self.optimizer
-        for group in optimizer.param_groups:
-            group["lr"] = lr
         # A plain step is linear in the gradient. Others divide its scale away: there the update itself is scaled.
-        linear = isinstance(spec, Sgd)
+        linear = self.updates.is_linear
         if linear and not _is_one(factor):
             gradient = gradient * factor
         self._gradient.set(gradient)
-        apply_weight_decay(spec, optimizer, lr)
         before = None if linear or _is_one(factor) else [parameter.detach().clone() for parameter in self._moved]
-        optimizer.step()
+        self.updates.take(self.steps_done)
         if before is not None:
             factors = cut_like(torch.as_tensor(factor, dtype=torch.float64).expand(gradient.numel()), self._moved)
             with torch.no_grad():
@@ -299,6 +291,7 @@ class NoisySteps:
             "steps_done": self.steps_done,
             "model": self._weights(),
             "optimizer": self.optimizer.state_dict() if self._shard is None else self._whole("optimizer"),
+            "rates": self.updates.state(),
             "vectors": self._vectors,
             "average_count": self.average.count,
             "filter_count": 0 if self.filter is None else self.filter.count,
@@ -332,6 +325,7 @@ class NoisySteps:
             optimizer = self._shard.cut_state(optimizer, self.optimizer.state_dict())
             vectors = {name: self._shard.cut_vector(vector) for name, vector in vectors.items()}
         self.optimizer.load_state_dict(optimizer)
+        self.updates.restore(state["rates"])
         device = next(self.model.parameters()).device
         vectors = {name: vector.to(device) for name, vector in vectors.items()}
         self.average.value = vectors.pop(AVERAGE, None)

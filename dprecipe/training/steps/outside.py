@@ -71,9 +71,10 @@ class StateGuard:
             raise StepFailed(f"something other than a noisy step changed the run between two steps: {what}", REMEDY)
 
     def _find_moves(self) -> list[str]:
-        """Returns the names of values that differ. The optimiser's rate is left out: each step sets it."""
+        """Returns the names of values that differ; without the optimiser's rate where each step sets it."""
         before, now = flatten_state(self._kept), flatten_state(self.steps.state())
-        return [name for name in find_differences(before, now) if not RATE.fullmatch(name)]
+        moved = find_differences(before, now)
+        return [name for name in moved if not (self.steps.updates.sets_rate and RATE.fullmatch(name))]
 
 
 def in_declared_precision(device: torch.device) -> torch.autocast:

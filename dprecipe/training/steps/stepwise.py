@@ -65,8 +65,10 @@ from dprecipe.training.steps.contract import Build, StepContext
 from dprecipe.training.steps.fit import Stopwatch, fit_steps
 from dprecipe.training.steps.keep import BestIterate
 from dprecipe.training.steps.noisy_steps import NoisySteps
+from dprecipe.training.steps.own_scores import has_own_scores, own_scores_of, try_own_scores
 from dprecipe.training.steps.step_failures import StepFailed
 from dprecipe.training.steps.together import Shared, processes_of, refuse_answer, telling_end
+from dprecipe.training.steps.updates import rehearse_updates
 from dprecipe.training.steps.watch import BEST, SpentCurve, Watch
 
 
@@ -108,6 +110,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             check_in_blocks(program.model, program.device, from_python=program.custom_model)
         elif is_worker() and plan.runtime.sharding != "none":
             check_divisible([parameter for parameter in program.model.parameters() if parameter.requires_grad])
+        rehearse_updates(plan, program.model)
         if inputs.train is None:
             check_initial_weights(plan, root, program.initial)
         if plan.training.keep is not None and program.sets.custom_test:
@@ -115,6 +118,9 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 "training.keep chooses by public records, and nothing says that test records from Python are public",
                 "let data.test of the recipe name them, with access: public; or remove training.keep",
             )
+        if has_own_scores(program.model):
+            held_out = copies_to_score(plan, program)[0]
+            try_own_scores(program.model, held_out, program.facts.target, from_python=program.sets.custom_test)
         if not gathers_weights(plan):  # a synthetic step has the weights whole
             program, plan = self._measure(plan, program)
             check_memory(plan, self.build, program)
@@ -213,6 +219,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                     plan,
                     curve,
                     *scored,
+                    own_scores_of(program.model, scored[0], program.facts.target),
                     folder.record,
                     lambda content: checkpoint.save(folder.checkpoint, {**content, "ledger": attempt.ledger.head}),
                     loggers,

@@ -30,6 +30,7 @@ from dprecipe.training.run.signals import stopping_on_signals
 from dprecipe.training.steps.keep import BestIterate
 from dprecipe.training.steps.module import NoisyModule
 from dprecipe.training.steps.noisy_steps import NoisySteps
+from dprecipe.training.steps.own_scores import OwnScores
 from dprecipe.training.steps.step_failures import StepFailed, locate_failures
 
 POINTS = 24
@@ -91,17 +92,21 @@ class Watch(lightning.Callback):
         curve: SpentCurve,
         held_out: HeldOut | None,
         training: HeldOut | None,
+        own: OwnScores | None,
         record: Callable[[int, float, Mapping[str, float]], None],
         checkpoint: Callable[[dict[str, Any]], None],
         loggers: RunLoggers,
         best: BestIterate | None = None,
     ) -> None:
-        """`training`: a sample of training records, whose scores go to `record` and to private loggers alone. `best`:
+        """`training`: a sample of training records, whose scores go to `record` and to private loggers alone. `own`: a
+        module's own scores of the held-out records, which are public then. `best`:
         it looks at each iterate whose held-out records, which are public, are scored."""
         self._plan = plan
         self._curve = curve
         self._held_out = held_out
         self._training = training
+        self._own = own
+        self._own_figures: dict[str, float] = {}
         self._record = record
         self._checkpoint = checkpoint
         self._loggers = loggers
@@ -178,6 +183,8 @@ class Watch(lightning.Callback):
             figures |= {} if self._score is None else self._score.metrics
             if self._best is not None and self._score is not None:
                 self._best.take(steps.steps_done, self._score, state)
+            self._own_figures = self._measure_own(state)
+            figures = {**self._own_figures, **figures}
         figures |= steps.figures()
         if self._training is not None:
             self.training_score = score = self._measure(self._training, steps, state, full=full)
@@ -224,6 +231,17 @@ class Watch(lightning.Callback):
             self._training = self.training_score = None
         return None
 
+    def _measure_own(self, state: Mapping[str, Tensor]) -> dict[str, float]:
+        if self._own is None:
+            return {}
+        try:
+            with locate_failures(self._own.module, "its validation_step scored public records", ""):
+                return self._own.measure(state)
+        except StepFailed as failure:
+            report_progress(f"{failure.message}: it is no longer called")
+        self._own = None
+        return {}
+
     def log_covered(self, steps: NoisySteps) -> None:
         """Logs what is covered of this step: once, and once more if it was scored since."""
         score = self._score if self._scored_steps == steps.steps_done else None
@@ -246,7 +264,7 @@ class Watch(lightning.Callback):
         """Gives what is covered of this step to the loggers and callbacks of somebody's own trainer."""
         point = self._make_point(module.steps, self._score)
         if point is not None:
-            module.log_dict(dict(point.values))
+            module.log_dict({**self._own_figures, **point.values})
 
     def save(self, steps: NoisySteps) -> None:
         """Writes the checkpoint, unless it holds these events already."""

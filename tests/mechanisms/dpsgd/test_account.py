@@ -16,8 +16,9 @@ from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.models.schema import LogisticRegression
 from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 
 
 def spec(
@@ -76,19 +77,25 @@ def test_full_batch_is_unsampled() -> None:
     assert (plan.sampling_rate, plan.expected_batch, plan.length.steps) == (None, 1438.0, 50)
 
 
-def test_t2_shuffle_claims_no_amplification() -> None:
-    planned = account.plan(spec(scheme="shuffle"), facts(epochs=3.0))
+def test_t2_units_that_are_dealt_have_an_event_of_their_own() -> None:
+    planned = account.plan(spec(scheme="dealt"), facts(epochs=3.0))
     plan = planned.plan
     (charge,) = plan.events
-    assert isinstance(charge.event, PartitionedGaussian)
+    assert isinstance(charge.event, DealtGaussian)
     assert (charge.count, charge.event.batches, plan.length.steps) == (3, 118, 354)
     poisson = account.plan(spec(), facts(epochs=3.0)).solved["mechanism.noise.multiplier"]
-    assert planned.solved["mechanism.noise.multiplier"] > 2 * poisson
-    warnings = account.check(spec(scheme="shuffle"), facts(epochs=3.0))
-    assert [w.severity for w in warnings] == [Severity.WARNING]
+    assert 0.9 * poisson < planned.solved["mechanism.noise.multiplier"] < poisson
+    assert account.check(spec(scheme="dealt"), facts(epochs=3.0)) == []
 
 
-@pytest.mark.parametrize("scheme", ["poisson", "full_batch", "shuffle"])
+def test_an_epoch_of_few_steps_is_warned_of() -> None:
+    (warning,) = account.check(spec(scheme="dealt", batch_size=20_000), facts(epochs=3.0))
+    assert (warning.code, warning.severity) == ("P104", Severity.WARNING)
+    single = account.plan(spec(scheme="dealt", batch_size=60_000), facts(epochs=3.0)).plan
+    assert [type(c.event) for c in single.events] == [Gaussian]
+
+
+@pytest.mark.parametrize("scheme", ["poisson", "full_batch", "dealt"])
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
 @pytest.mark.parametrize("length", [{"epochs": "auto"}, {"steps": "auto"}])
 def test_a_free_length_fills_the_budget_and_never_exceeds_it(
@@ -159,7 +166,7 @@ def test_a_batch_larger_than_the_data_is_refused() -> None:
 
 
 def test_t16_the_divisor_is_public() -> None:
-    assert account.plan(spec(scheme="shuffle", batch_size=7), facts(size=100)).plan.expected_batch == 100 / 15
+    assert account.plan(spec(scheme="dealt", batch_size=7), facts(size=100)).plan.expected_batch == 100 / 15
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 600])

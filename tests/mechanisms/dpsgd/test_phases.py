@@ -205,7 +205,7 @@ def test_capped_batches_and_batches_of_one_size() -> None:
 
 
 def test_shuffled_batches_change_between_epochs() -> None:
-    block = spec({"norm": moving(1.0, 0.5)}, 9.0, {"scheme": "shuffle", "batch_size": 144})
+    block = spec({"norm": moving(1.0, 0.5)}, 9.0, {"scheme": "dealt", "batch_size": 144})
     plan = account.plan(block, facts("auto")).plan
     assert [(p.steps, p.clip_norm) for p in plan.phases] == [
         (10, 1.0),
@@ -237,7 +237,7 @@ def test_a_plan_whose_divisor_is_not_the_expected_batch_can_not_be_made() -> Non
     for noise, sampling, relation in (
         (2.0, {"scheme": "poisson", "batch_size": 64}, "add_or_remove_one"),
         (9.0, {"scheme": "full_batch"}, "add_or_remove_one"),
-        (9.0, {"scheme": "shuffle", "batch_size": 144}, "add_or_remove_one"),
+        (9.0, {"scheme": "dealt", "batch_size": 144}, "add_or_remove_one"),
         (9.0, {"scheme": "fixed_size", "batch_size": 64}, "replace_one"),
         (9.0, {"scheme": "truncated_poisson", "batch_size": 64, "max_batch_size": 128}, "add_or_remove_one"),
         (9.0, {"scheme": "poisson", "batch_size": moving(31.7, 100.1)}, "add_or_remove_one"),

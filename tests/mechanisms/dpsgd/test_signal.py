@@ -49,7 +49,7 @@ def test_the_largest_gaussian_is_the_accountants(epsilon: float, delta: float) -
         ("{scheme: poisson, batch_size: 6}", 1),
         ("{scheme: poisson, batch_size: 6}", 300),
         ("{scheme: poisson, batch_size: 30}", 30),
-        ("{scheme: shuffle, batch_size: 12}", 50),
+        ("{scheme: dealt, batch_size: 12}", 50),
     ],
 )
 def test_no_solved_plan_has_more_signal_than_the_budget_allows(sampling: str, steps: int, relation: str) -> None:

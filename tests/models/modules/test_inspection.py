@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dprecipe.language.training import PythonLoss, PythonOptimizer, Training
 from dprecipe.models.build import build
 from dprecipe.models.modules.draws import record_draws
 from dprecipe.models.modules.inspection import (
@@ -39,6 +40,7 @@ class Silent(lightning.LightningModule):
         return self.net(x)
 
 
+NAMED = Training()
 METHODS = list_trainer_methods(lightning.LightningModule)
 
 
@@ -52,23 +54,74 @@ def test_the_methods_are_those_that_a_trainer_calls() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_each_that_is_overridden_is_refused_by_name(name: str) -> None:
     kind = type("Own", (Silent,), {name: lambda self, *given: None})
-    [finding] = inspect_training(kind())
+    [finding] = inspect_training(kind(), NAMED)
     assert finding.code == "R345"
     assert finding.is_error
     assert finding.message.endswith(f": {name!r}")
     module = Silent()
     module.__dict__[name] = lambda *given: None  # as a script sets it on the object
-    assert [finding.code for finding in inspect_training(module)] == ["R345"]
+    assert [finding.code for finding in inspect_training(module, NAMED)] == ["R345"]
 
 
 def test_a_lightning_module_without_any_is_fine_and_so_is_its_network() -> None:
-    assert inspect_training(Silent()) == []
+    assert inspect_training(Silent(), NAMED) == []
 
     class Whole(Silent):
         def training_step(self, batch: object) -> None: ...
 
-    assert inspect_training(Whole()) != []
-    assert inspect_training(Whole().net) == []  # the remedy
+    assert inspect_training(Whole(), NAMED) != []
+    assert inspect_training(Whole().net, NAMED) == []  # the remedy
+
+
+class Trained(Silent):
+    def training_step(self, batch: object, number: int) -> None: ...
+
+    def configure_optimizers(self) -> None: ...
+
+
+class Lossy(Silent):
+    def loss(self, outputs: Tensor, batch: object) -> Tensor:
+        return outputs.sum(1)
+
+
+class Criterion(Silent):
+    loss = nn.CrossEntropyLoss()  # of no method
+
+
+class Manual(Trained):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+
+LEFT_LOSS, LEFT_OPTIMIZER = PythonLoss(kind="python"), PythonOptimizer(kind="python")
+BOTH = Training(loss=LEFT_LOSS, optimizer=LEFT_OPTIMIZER)
+
+
+@pytest.mark.parametrize(
+    ("kind", "training", "what"),
+    [
+        (Trained, BOTH, []),
+        (Lossy, Training(loss=LEFT_LOSS), []),
+        (Criterion, NAMED, []),
+        (Trained, Training(loss=LEFT_LOSS), ["does not leave to it: 'configure_optimizers'"]),
+        (Trained, Training(optimizer=LEFT_OPTIMIZER), ["does not leave to it: 'training_step'"]),
+        (Lossy, NAMED, ["does not leave to it: 'loss'"]),
+        (Lossy, BOTH, ["training.optimizer: python, and it has no configure_optimizers"]),
+        (Silent, BOTH, ["neither training_step nor loss"]),
+        (Manual, BOTH, ["optimises by itself"]),
+    ],
+)
+def test_what_is_brought_is_what_the_recipe_leaves(kind: type[nn.Module], training: Training, what: list[str]) -> None:
+    findings = inspect_training(kind(), training)
+    assert [finding.code for finding in findings] == ["R345"] * len(what)
+    for finding, text in zip(findings, what, strict=True):
+        assert text in finding.message
+
+
+def test_the_line_to_add_is_the_remedy() -> None:
+    [finding] = inspect_training(Trained(), NAMED)
+    assert "training.optimizer: {kind: python} and training.loss: {kind: python}" in finding.remedy
 
 
 @pytest.mark.parametrize(
@@ -77,11 +130,11 @@ def test_a_lightning_module_without_any_is_fine_and_so_is_its_network() -> None:
 def test_hooks_of_weights_are_refused_and_their_handle_mends_it(hook: Callable[[nn.Parameter], object]) -> None:
     module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
     handle = hook(module[1].weight)
-    [finding] = inspect_training(module)
+    [finding] = inspect_training(module, NAMED)
     assert finding.code == "R345"
     assert "'1.weight'" in finding.message
     handle.remove()
-    assert inspect_training(module) == []
+    assert inspect_training(module, NAMED) == []
 
 
 def test_a_trainer_from_before_is_taken_away_at_any_depth() -> None:

@@ -10,11 +10,11 @@ import pytest
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noisy_sum.batches import UnitNumbers, draw_batch
 from dprecipe.privacy.audit.verdicts import p_value
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
-    PartitionedGaussian,
     PoissonGaussian,
     TruncatedPoissonGaussian,
 )
@@ -27,7 +27,7 @@ EVENTS: tuple[Event, ...] = (
     TruncatedPoissonGaussian(RATE, 1.0, UNITS, 200),
     FixedSizeGaussian(UNITS, 60, 1.0),
     Gaussian(1.0),
-    PartitionedGaussian(1.0, 16),
+    DealtGaussian(1.0, 16),
 )
 
 
@@ -72,7 +72,12 @@ def test_faults_of_sampling_are_seen() -> None:
     assert "batch_cap" in failed(TruncatedPoissonGaussian(RATE, 1.0, UNITS, 40), sound)
     assert "batch_size" in failed(EVENTS[2], sound)
     assert "batch_size" in failed(EVENTS[3], sound)
-    assert "partition" in failed(EVENTS[4], draws(PoissonGaussian(1 / 16, 1.0)))
+    dealt = next(event for event in EVENTS if event.kind == "dealt_gaussian")
+    assert "partition" in failed(dealt, draws(PoissonGaussian(1 / 16, 1.0)))
+    permuted = shuffle(UNITS // 16)
+    assert "batch_sizes" in failed(dealt, [next(permuted) for _ in range(STEPS // 16 * 16)])
+    whole = draws(dealt)[: STEPS // 16 * 16]
+    assert "sampling_pairs" in failed(dealt, [np.unique(np.concatenate([b // 2 * 2, b // 2 * 2 + 1])) for b in whole])
 
 
 @pytest.mark.parametrize("event", [event for event in EVENTS if event.kind != "gaussian"], ids=lambda event: event.kind)
@@ -87,6 +92,6 @@ def test_batches_that_come_again_are_seen(event: Event) -> None:
 
 
 def test_epochs_that_no_attempt_gets_through_are_looked_at_one_by_one() -> None:
-    event = PartitionedGaussian(1.0, 16)
+    event = DealtGaussian(1.0, 16)
     attempts = [draws(event)[:10], draws(event)[:10]]
     assert {each.id for each in examine_batches(event, UNITS, attempts) if p_value(each.evidence) <= LEVEL} == set()

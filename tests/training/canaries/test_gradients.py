@@ -16,12 +16,12 @@ from dprecipe.privacy import gdp
 from dprecipe.privacy.audit.counts import lower_epsilon_of_guesses
 from dprecipe.privacy.audit.naming import choose_naming
 from dprecipe.privacy.audit.results import Guesses
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
-    PartitionedGaussian,
     PoissonGaussian,
     PoissonLaplace,
 )
@@ -159,7 +159,7 @@ def test_a_program_of_ideal_scores_reports_what_theory_says(epsilon: float, coun
         (PoissonGaussian(0.2, 1.5), False, 0.2 * math.sqrt(64 * math.expm1(1 / 1.5**2))),
         (PoissonGaussian(0.2, 1.5), True, 2 * 0.2 * math.sqrt(64 * math.sinh(1 / 1.5**2))),
         (PoissonGaussian(0.3, 0.5), False, None),
-        (PartitionedGaussian(4.0, 4), False, None),
+        (DealtGaussian(4.0, 4), False, None),
         (FixedSizeGaussian(1005, 200, 3.0), True, None),
         (PoissonLaplace(0.3, 1.0), False, None),
         (GroupedGaussian.of(1.0, [9.0, 9.0]), False, None),

@@ -378,12 +378,12 @@ def test_fixed_size_takes_exactly_the_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["{scheme: shuffle, batch_size: 12}", "{scheme: full_batch}"])
+@pytest.mark.parametrize("scheme", ["{scheme: dealt, batch_size: 12}", "{scheme: full_batch}"])
 def test_shuffled_and_full_batches(tmp_path: Path, scheme: str) -> None:
-    steps = 60 if "shuffle" in scheme else 20
+    steps = 60 if "dealt" in scheme else 20
     seen = ran(tmp_path, f"mechanism.sampling={scheme}", f"training.steps={steps}")
     joined_TN = included(seen)
-    batches = 10 if "shuffle" in scheme else 1
+    batches = 10 if "dealt" in scheme else 1
     assert (joined_TN.reshape(-1, batches, SIZE).sum(1) == 1).all()  # once an epoch
     noise = seen.noise(lambda gradients, step: shrink(gradients, 0.5))
     assert_white(noise / (1.5 * 0.5), scheme)

@@ -15,9 +15,10 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.lattice import lattice_spacing
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Charge, Event, count_events
 from dprecipe.privacy.ledger import LedgerWriter, read
-from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian, PoissonLaplace
+from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian, PoissonLaplace
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.clipping import Norm
 from dprecipe.training.run.gate import Gate, Ticket
@@ -124,7 +125,7 @@ def test_t6_no_ticket_no_noise_and_no_ticket_twice(tmp_path: Path) -> None:
 
 
 def test_an_epoch_of_batches_is_one_event_and_one_ticket(tmp_path: Path) -> None:
-    event = PartitionedGaussian(10.0, 4)
+    event = DealtGaussian(10.0, 4)
     gated = gate(tmp_path / "l", 5, event)
     assert drain(gated) == 20
     gated.close()
@@ -158,7 +159,7 @@ def test_a_release_is_on_the_lattice_of_its_own_noise(tmp_path: Path) -> None:
 
 
 def test_t12_no_two_releases_share_noise(tmp_path: Path) -> None:
-    gated = gate(tmp_path / "l", 40, PartitionedGaussian(10.0, 3))
+    gated = gate(tmp_path / "l", 40, DealtGaussian(10.0, 3))
     seen = set()
     while (ticket := gated.admit()) is not None:
         seen |= {gated.release(ticket, ZERO).numpy().tobytes() for _ in range(ticket.releases)}

@@ -82,12 +82,12 @@ def test_paid_steps_killed_at_random_moments_are_never_drawn_twice_for_the_price
         (DPSGD, "poisson, batch_size: 64", 200, 1),
         pytest.param(DPSGD, "poisson, batch_size: 64", 1000, 8, marks=pytest.mark.slow),
         pytest.param(DPSGD, "full_batch", 600, 8, marks=pytest.mark.slow),
-        pytest.param(DPSGD, "shuffle, batch_size: 128", 720, 8, marks=pytest.mark.slow),
+        pytest.param(DPSGD, "dealt, batch_size: 128", 720, 8, marks=pytest.mark.slow),
         pytest.param(ENCODED, "poisson, batch_size: 64", 600, 8, marks=pytest.mark.slow),
     ],
 )
 def test_t24_killed_runs(tmp_path: Path, mechanism: str, scheme: str, steps: int, kills: int) -> None:
-    hold_killed(tmp_path, RECIPE % (mechanism, scheme, steps), kills, per_event=12 if "shuffle" in scheme else 1)
+    hold_killed(tmp_path, RECIPE % (mechanism, scheme, steps), kills, per_event=12 if "dealt" in scheme else 1)
 
 
 @pytest.mark.parametrize("cap", [3.4, 30.0])

@@ -55,5 +55,5 @@ def test_a_stop_before_the_first_step_scores_nothing_that_is_not_whole(small: Ca
     steps = SimpleNamespace(is_whole=False, steps_done=0, events_done=0, gate=gate)
     module = SimpleNamespace(steps=steps, guard=None)
     loggers: Any = SimpleNamespace(are_used=False, takes_public_scores=False)
-    watch = Watch(small(), SpentCurve(small()), None, None, lambda *rest: None, lambda content: None, loggers)
+    watch = Watch(small(), SpentCurve(small()), None, None, None, lambda *rest: None, lambda content: None, loggers)
     watch.on_train_batch_end(cast(Any, SimpleNamespace(should_stop=True)), module)  # asks for no weights

@@ -27,7 +27,7 @@ from dprecipe.training.engine.sharded_sum import PassSizes, Shards, plan_passes,
 from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
 from dprecipe.training.probe.sums import SumTests, clipping_tests
 from dprecipe.training.processes.processes import world_size
-from dprecipe.training.program.losses import choose_loss
+from dprecipe.training.program.own_loss import loss_of
 from dprecipe.training.program.records import Store, StoredBatch, UnitRowsBatch
 from dprecipe.training.run.gate import multiplier_of
 from dprecipe.training.steps.contract import NoisyStep, StepContext
@@ -134,7 +134,7 @@ class ClippedSums:
         self._module = module if plan.runtime.precision == 32 else Reduced(module)
         self.several = RowwiseModel(self._module) if self.copies > 1 or plan.data.unit != "record" else None
         self._target = describe_data(plan.data).target
-        loss = choose_loss(self._target, plan.training, omits=plan.data.omits_records)
+        loss = loss_of(plan, model)
         self._loss = loss if self.several is None else MeanLoss(loss)
         result = (self._module if self.several is None else self.several, self._loss)
         self._passes = Passes(

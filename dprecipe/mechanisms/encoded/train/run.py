@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dprecipe.contract.plan import Plan
-from dprecipe.data.facts import describe_data
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.encoded.codebook import Codebook
 from dprecipe.mechanisms.encoded.files import codebook_of
@@ -40,7 +39,7 @@ from dprecipe.training.engine.sharded_sum import Shards
 from dprecipe.training.engine.sizes import size_on
 from dprecipe.training.probe.case import Case, Failed, ProbeTest
 from dprecipe.training.probe.sums import SumTests
-from dprecipe.training.program.losses import choose_loss
+from dprecipe.training.program.own_loss import loss_of
 from dprecipe.training.program.records import Store, StoredBatch
 from dprecipe.training.run.gate import distribution_of, multiplier_of
 from dprecipe.training.steps.contract import NoisyStep, StepContext
@@ -130,7 +129,7 @@ def build(context: StepContext) -> NoisySteps:
         # Dealt unit by unit from a stream of its own: one more unit moves no other.
         slot_of = context.secrets.stream("sampling", SLOTS).integers(planned.slots, context.store.units)
     encoder = encoder_of(planned, model, codebook_of(planned, Path(plan.source.file).parent))
-    return NoisySteps(context, Encoding(plan, encoder, slot_of))
+    return NoisySteps(context, Encoding(plan, model, encoder, slot_of))
 
 
 def sum_tests(plan: Plan, model: nn.Module) -> SumTests:
@@ -175,11 +174,11 @@ def _layers(trained: dict[str, Tensor]) -> list[int]:
 class Encoding:
     """Algorithm 1 of Nasr et al. 2020, repaired: see docs/explanation/encoding.md."""
 
-    def __init__(self, plan: Plan, encoder: Encoder, slot_of: UnitNumbers | None) -> None:
+    def __init__(self, plan: Plan, model: nn.Module, encoder: Encoder, slot_of: UnitNumbers | None) -> None:
         self._encoder = encoder
         self._slot_of = slot_of
         planned = plan.as_plan_of(EncodedPlan)
-        self._loss = choose_loss(describe_data(plan.data).target, plan.training, omits=plan.data.omits_records)
+        self._loss = loss_of(plan, model)
         self._divisor = planned.divisor
         self._physical_batch = size_on(encoder.device, planned.divisor, plan.runtime.physical_batch_size)
         self._denoise = planned.denoise

@@ -148,7 +148,7 @@ def test_dpsgd_is_compared_as_encoding_with_one_codeword(
 @pytest.mark.parametrize(
     ("overrides", "code"),
     [
-        ([DPSGD.replace("poisson", "shuffle")], "P131"),
+        ([DPSGD.replace("poisson", "dealt")], "P131"),
         ([DPSGD.replace("gaussian", "sech")], "P101"),
         (["mechanism.noise.multiplier=0.68"], "P102"),
         (["mechanism.codebook={source: gradients}"], "P130"),

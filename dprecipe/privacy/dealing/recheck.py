@@ -1,0 +1,28 @@
+"""The distribution of an epoch for the cross-check accountant: its law by the other method than the claim's, where that
+can be had; composed by the library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dprecipe.privacy.dealing.epoch import EpochRatio
+from dprecipe.privacy.dealing.law import find_other_law
+from dprecipe.privacy.loss import Loss
+
+_TAIL = 1e-18
+
+
+def distribution_of_epoch(ratio: EpochRatio, step: float) -> Any:
+    """Returns the library's distribution of an epoch on a grid of `step`.
+
+    Raises:
+        GridError: no method gives one.
+    """
+    from dp_accounting.pld.pld_pmf import DensePLDPmf
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    def dense(loss: Loss) -> Any:
+        return DensePLDPmf(loss.step, loss.first, loss.masses, loss.infinity, True)
+
+    pair = find_other_law(ratio, _TAIL).to_losses(step, _TAIL)
+    return PrivacyLossDistribution(dense(pair.removed), dense(pair.removed if pair.added is None else pair.added))
