@@ -101,8 +101,10 @@ class Budget(SparseBlock):
     neighbouring: Literal["add_or_remove_one", "replace_one", "zero_out_one"] = Field(
         "add_or_remove_one", description="which two data sets must be hard to tell apart"
     )
-    accountant: Literal["pld", "rdp"] = Field(
-        "pld", description="`pld`: privacy-loss distributions, tightest; `rdp`: Rényi, looser and simpler"
+    accountant: Literal["pld", "rdp", "rdp_classic"] = Field(
+        "pld",
+        description="`pld`: privacy-loss distributions, tightest; `rdp`: Rényi, looser and simpler; `rdp_classic`: of "
+        "older papers, looser still",
     )
     account: Annotated[Text, Field(max_length=300)] | None = Field(
         None,

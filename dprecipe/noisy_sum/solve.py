@@ -20,7 +20,7 @@ from dprecipe.faults import Finding, PlanRefused
 from dprecipe.noisy_sum.sampling import Pace
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.screen import surely_within
+from dprecipe.privacy.screen import keeps
 
 MAX_STEPS = 10_000_000
 MIN_NOISE = 0.2
@@ -103,8 +103,7 @@ def check_batch_sizes(pace: Pace, facts: Facts) -> list[Finding]:
 
 
 def check(problem: Problem) -> list[Finding]:
-    """Checks that a run with nothing to solve keeps its budget. Rényi comes first; the tighter, slower accountant is
-    asked only where Rényi does not decide."""
+    """Checks that a run with nothing to solve keeps its budget."""
     facts, multiplier, events = problem.facts, problem.multiplier, problem.events
     budget, cap = facts.budget, facts.cap
     if cap is None or multiplier is None:
@@ -112,11 +111,8 @@ def check(problem: Problem) -> list[Finding]:
     if events is None:
         events = (problem.opening or 0) + 1
     charges = problem.compose(multiplier, events)
-    if surely_within(charges, cap, budget.delta, Neighbouring(budget.neighbouring)):
+    if keeps(charges, cap, budget.delta, Neighbouring(budget.neighbouring), budget.accountant):
         return []
-    for accountant in dict.fromkeys(("rdp", budget.accountant)):
-        if _epsilon(charges, facts, accountant) <= cap:
-            return []
     return [_overspent(problem, multiplier, events)]
 
 
@@ -148,7 +144,8 @@ def solve(problem: Problem, min_multiplier: float = MIN_NOISE) -> Solution:
     elif events is None and multiplier is not None and epsilon is not None:
         opening = problem.opening or 0
         max_events = opening + math.ceil(MAX_STEPS / pace.steps_per_event)
-        if _epsilon(problem.compose(multiplier, max_events), facts, "rdp") <= epsilon:
+        quick = "rdp" if budget.accountant == "pld" else budget.accountant
+        if _epsilon(problem.compose(multiplier, max_events), facts, quick) <= epsilon:
             raise PlanRefused([_too_long(facts)])
         try:
             further = _further(problem, multiplier, epsilon)

@@ -128,6 +128,18 @@ def check_epsilon(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
+def check_accountant(recipe: Recipe) -> Iterator[Finding]:
+    """Warns of the accountant that is there to reproduce papers."""
+    if recipe.budget.accountant == "rdp_classic":
+        yield Finding(
+            "P129",
+            "`rdp_classic` is looser than `pld`: a larger ε for the same run, or more noise at the same ε",
+            "set budget.accountant to pld, unless a paper's figures are to be reproduced",
+            "budget.accountant",
+            severity=Severity.WARNING,
+        )
+
+
 def check_metrics(recipe: Recipe) -> Iterator[Finding]:
     """Checks that metrics on private records stay in `private/`, and that training records are not declared public."""
     if recipe.data.train.access == "public":
@@ -231,6 +243,7 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     records.check_record_range,
     check_delta,
     check_epsilon,
+    check_accountant,
     check_metrics,
     public.check_public_records,
     public.check_disjoint_sources,

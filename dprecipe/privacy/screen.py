@@ -31,6 +31,21 @@ def surely_within(charges: Sequence[Charge], epsilon: float, delta: float, neigh
     return any(_epsilon(known, order, delta) <= epsilon * (1 - MARGIN) - MARGIN for order in ORDERS)
 
 
+def keeps(charges: Sequence[Charge], epsilon: float, delta: float, neighbouring: Neighbouring, accountant: str) -> bool:
+    """Returns True if the ε of the charges at δ, by `accountant`, is at most this.
+
+    Looser bounds, which are faster, come first; "rdp_classic" is looser than them.
+    """
+    names: tuple[str, ...] = (accountant,)
+    if accountant in ("pld", "rdp"):
+        if surely_within(charges, epsilon, delta, neighbouring):
+            return True
+        names = tuple(dict.fromkeys(("rdp", accountant)))
+    from dprecipe.privacy import accountants
+
+    return any(accountants.epsilon(charges, delta, neighbouring, name) <= epsilon for name in names)
+
+
 def _epsilon(known: Sequence[tuple[int, float, float]], order: int, delta: float) -> float:
     total = sum(count * _rdp(q, sigma, order) for count, q, sigma in known)
     return total + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)

@@ -34,7 +34,7 @@ def profile_epsilon(profile: Profile, count: int, delta: float, accountant: str)
     if accountant == "pld":
         epsilon = profile.epsilon(delta / count)
         return Answer(count * epsilon.value, epsilon.accountant)
-    return Answer(count * profile.renyi_epsilon(delta / count), accountant)
+    return Answer(count * profile.renyi_epsilon(delta / count), "rdp")
 
 
 def profile_delta(profile: Profile, count: int, epsilon: float, accountant: str) -> Answer:
@@ -45,7 +45,7 @@ def profile_delta(profile: Profile, count: int, epsilon: float, accountant: str)
     if accountant == "pld":
         delta = profile.delta(epsilon / count)
         return Answer(min(1.0, count * delta.value), delta.accountant)
-    return Answer(min(1.0, count * profile.renyi_delta(epsilon / count)), accountant)
+    return Answer(min(1.0, count * profile.renyi_delta(epsilon / count)), "rdp")
 
 
 def by_position(

@@ -45,12 +45,14 @@ def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
     result += _check_row(first, primary.accountant, primary.value, 0)
     result += _check_row(second, cross.accountant, cross.value, 1)
     result += compare_number("claim.epsilon", claim.epsilon, primary.value)
-    loose, tight = (cross, primary) if cross.accountant.startswith("rdp") else (primary, cross)
+    classic = primary.accountant == "rdp_classic"
+    loose, tight = (cross, primary) if cross.accountant == "rdp" and not classic else (primary, cross)
     part = mechanism_of(plan.mechanism).certificate
     tolerance = max((charge.event.renyi_tolerance for charge in charges), default=0.0)
     if not tight.value <= loose.value * (1 + tolerance):
         result.append("accounting: the exact or numerical bound exceeds the Rényi bound; one of them is wrong")
-    rdp = loose.value if loose.accountant.startswith("rdp") else math.inf
+    renyi = loose.accountant.startswith("rdp")
+    rdp = accountants.epsilon(charges, delta, relation, "rdp") if renyi else math.inf
     result += _compare_cross_check(third, claim.epsilon, rdp, plan, charges, notes)
     if stated.mechanism.kind == plan.mechanism:
         result += part.check_numbers(stated.mechanism, plan, charges, claim.epsilon)

@@ -502,6 +502,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p102-steps": ("training.steps=1", "training.steps=auto", "mechanism.noise.multiplier=3.656"),
     "p103-error": ("budget.delta=6e-5",),
     "p103-warning": ("budget.delta=6e-5",),
+    "p129-accountant": ("budget.accountant=pld",),
     "p105-batch": ("mechanism.sampling.batch_size=1438", "mechanism.sampling={scheme: full_batch}"),
     "p105-canaries": ("mechanism.sampling.batch_size=1498", "mechanism.sampling={scheme: full_batch}"),
     "p105-schedule": ("mechanism.sampling.batch_size.to=1438", "mechanism.sampling={scheme: full_batch}"),

@@ -11,7 +11,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
-from dprecipe.privacy.screen import surely_within
+from dprecipe.privacy.screen import keeps, surely_within
 
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE
 CASES = [
@@ -28,6 +28,14 @@ def test_it_agrees_with_the_renyi_accountant_but_for_the_choice_of_orders(charge
     assert not surely_within(charges, epsilon * (1 - 1e-6) - 1e-8, 1e-5, RELATION)
     if 0.1 < epsilon < 2.5:  # larger ones want orders below 2, which the screen does not have
         assert surely_within(charges, epsilon * 1.1, 1e-5, RELATION)
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "rdp_classic"])
+@pytest.mark.parametrize("charges", CASES[::7], ids=str)
+def test_a_faster_bound_never_decides_against_the_accountant(charges: list[Charge], accountant: str) -> None:
+    epsilon = accountants.epsilon(charges, 1e-5, RELATION, accountant)
+    assert keeps(charges, epsilon, 1e-5, RELATION, accountant)
+    assert not keeps(charges, epsilon * (1 - 1e-6) - 1e-8, 1e-5, RELATION, accountant)
 
 
 def test_it_never_decides_what_it_has_no_bound_for() -> None:

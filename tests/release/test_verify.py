@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -190,6 +191,28 @@ def test_an_accountant_that_is_wrong_is_found_by_the_other(
     monkeypatch.setattr(accountants, "epsilon_answer", wrong)
     run = finish(tmp_path / "run", plan, facts_of())
     assert "claim.epsilon: dp-accounting finds" in failures_of(run.release)
+
+
+@pytest.mark.parametrize(("epsilon", "renyi"), [(2.0, False), (1.9, True)])
+def test_a_claim_by_the_accountant_of_papers_verifies(
+    epsilon: float,
+    renyi: bool,
+    tmp_path: Path,
+    plan_of: Any,
+    facts_of: Any,
+    finish: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`renyi`: the library has a Rényi bound alone, which is converted better than the claim's."""
+    from dp_accounting.pld import PLDAccountant
+
+    if renyi:
+        monkeypatch.setattr(PLDAccountant, "get_epsilon", Mock(side_effect=MemoryError))
+    plan = plan_of(overrides=("budget.accountant=rdp_classic", f"budget.epsilon={epsilon}"))
+    stated = verify(finish(tmp_path / "run", plan, facts_of()).release).statement.predicate
+    assert [row.name for row in stated.accounting[:2]] == ["rdp_classic", "pld"]
+    assert stated.accounting[2].name.endswith("rdp" if renyi else "pld")
+    assert 1.2 * stated.accounting[1].epsilon < stated.claim.epsilon <= epsilon
 
 
 @pytest.mark.parametrize(

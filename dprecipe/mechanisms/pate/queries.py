@@ -21,7 +21,7 @@ from dprecipe.noisy_sum import solve
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.screen import surely_within
+from dprecipe.privacy.screen import keeps
 
 MULTIPLIER = "mechanism.aggregator.noise.multiplier"
 SELECTION_MULTIPLIER = "mechanism.aggregator.selection.noise.multiplier"
@@ -99,18 +99,14 @@ class PateRun:
     def check(self) -> list[Finding]:
         """Checks that the recipe's numbers keep the budget.
 
-        Counts all queries where every one is answered, else the first alone. Tries Rényi accounting first, and the
-        budget's own accountant only where that one decides.
+        Counts all queries where every one is answered, else the first alone.
         """
         if math.isinf(self.cap) or self.multiplier is None:
             return []
         queries = 1 if self.queries is None or self.selection_multiplier is not None else self.queries
         charges = (*self.votes(self.multiplier, queries, queries), *self.others)
-        if surely_within(charges, self.cap, self.budget.delta, self.relation):
+        if keeps(charges, self.cap, self.budget.delta, self.relation, self.budget.accountant):
             return []
-        for accountant in dict.fromkeys(("rdp", self.budget.accountant)):
-            if self._epsilon(charges, accountant) <= self.cap:
-                return []
         return [self._overspent(self.multiplier, queries)]
 
     def solve(self) -> tuple[float, int, dict[str, float | int]]:
@@ -203,14 +199,14 @@ class PateRun:
         high = gdp.mu_for(cap, budget.delta)
         if budget.accountant == "pld" and not self.others:
             return (high * _INSIDE) ** 2
-        if self.others and self._epsilon(self.others, budget.accountant) > cap:
+        if self.others and self._epsilon(self.others) > cap:
             return 0.0
         low, min_multiplier = 0.0, 1e-9 * high  # by another accountant, next to nothing may fit
         precision = _CLOSE if self.facts.stages else 1e-12
         while high - low > precision * high and high > min_multiplier:
             middle = (low + high) / 2
             within = (Charge(FilterRest(1 / middle), 1), *self.others)
-            if self._epsilon(within, budget.accountant) <= cap:
+            if self._epsilon(within) <= cap:
                 low = middle
             else:
                 high = middle
@@ -298,10 +294,10 @@ class PateRun:
         """The μ² of one check; 0 where there is none."""
         return 0.0 if self.selection_multiplier is None else 1 / self.selection_multiplier**2
 
-    def _epsilon(self, charges: Sequence[Charge], accountant: str) -> float:
+    def _epsilon(self, charges: Sequence[Charge]) -> float:
         from dprecipe.privacy import accountants
 
-        return accountants.epsilon(charges, self.budget.delta, self.relation, accountant)
+        return accountants.epsilon(charges, self.budget.delta, self.relation, self.budget.accountant)
 
     def _overspent(self, multiplier: float, queries: int) -> Finding:
         """Says by how much the budget is overspent, and which single change would mend it."""
@@ -329,7 +325,7 @@ class PateRun:
     def cost(self, multiplier: float, queries: int, answers: int) -> float:
         """Returns ε of `queries` queries and `answers` of them answered, rounded up."""
         charges = (*self.votes(multiplier, queries, answers), *self.others)
-        return rounding.round_up(self._epsilon(charges, self.budget.accountant))
+        return rounding.round_up(self._epsilon(charges))
 
     def _min_selection(self, multiplier: float) -> float | None:
         """Finds the least noise of the check with which one query fits; None: no noise is enough."""

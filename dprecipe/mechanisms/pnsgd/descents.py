@@ -222,7 +222,7 @@ class PnsgdRun:
         if self.facts.stages:
             return self._cost
         cap = _INSIDE * (math.inf if self.facts.cap is None else self.facts.cap)
-        if self.budget.accountant == "rdp":
+        if self.budget.accountant != "pld":
             return lambda event: last_iterate.renyi_delta(event, cap)
         return lambda event: last_iterate.delta(event, cap).value
 

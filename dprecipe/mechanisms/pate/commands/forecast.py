@@ -300,7 +300,7 @@ def pass_chances(counts_QM: NDArray[np.int64], selection: VoteSelection | None) 
 def share_right(pass_Q: Array, right_Q: Array) -> float | None:
     """Computes the share of the answers that are right; None where hardly any answer is given."""
     total = float(pass_Q.sum())
-    return float(pass_Q @ right_Q) / total if total > 1e-6 else None
+    return min(1.0, float(pass_Q @ right_Q) / total) if total > 1e-6 else None  # sums round
 
 
 def expect_stop(plan: PatePlan, queries: int, answered: float) -> Stop:

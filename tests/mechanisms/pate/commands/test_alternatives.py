@@ -38,6 +38,9 @@ def test_chances_to_pass_are_normal_tails() -> None:
 def test_the_share_of_right_answers_weighs_queries_by_their_chance() -> None:
     assert share_right(np.array([1.0, 0.5]), np.array([0.9, 0.6])) == pytest.approx((0.9 + 0.3) / 1.5)
     assert share_right(np.zeros(2), np.ones(2)) is None
+    rounded_Q = np.random.default_rng(1).random(8)
+    assert rounded_Q @ np.ones(8) > rounded_Q.sum()
+    assert share_right(rounded_Q, np.ones(8)) == 1.0
 
 
 def test_a_first_round_is_a_part_of_the_queries() -> None:
