@@ -24,6 +24,7 @@ WARNINGS: Mapping[str, str] = {
     "P112": "scores on data.test stay private",
     "P114": "sampling and noise are fixed",
     "P117": "the cap of a batch is often reached",
+    "P118": "batches have a fixed size, and the noise protects as half of it would",
     "P129": "the accountant is looser than need be",
     "P133": "micro-batches double the sensitivity",
     "P138": "the noise protects no better than Gaussian noise",
