@@ -220,9 +220,7 @@ def _ask_for_replacement(charges: tuple[Charge, ...], questions: list[tuple[Ques
     known = ask_library(unamplify_charges(charges), delta, Neighbouring.REPLACE_ONE).epsilon
     step = sums.grid_step(work.steps, len(work.parts)) / 4  # ε is twice that of one of the steps
     with _silence():
-        whole, *_ = sums.compose_batches(questions, work.mu, work.neighbouring, delta, step)
-        start = min(known / 2, float(whole.get_epsilon_for_delta(delta)))
-        return min(known, sums.double_epsilon(whole.get_delta_for_epsilon, start, delta))
+        return min(known, sums.epsilon_of_two_steps(questions, work, delta, known / 2, step))
 
 
 def _ask_for_items(

@@ -304,7 +304,7 @@ def compose_batches(
                 ranges.append((by_two if replaced else added, count))
                 part = distribution_of_range(ranges[-1][0], step)
             case LibraryLoss(distribution):
-                part = distribution(step)
+                part = distribution(step, 1e-8 * delta / count)
             case WholeRun(_, deltas) if deltas is not None:
                 part = distribution_of_run(deltas, step)
             case NoisyCounts("laplace", scale, changed):
@@ -335,3 +335,17 @@ def double_epsilon(delta_of: Callable[[float], float], start: float, delta: floa
         middle = (low + high) / 2
         low, high = (low, middle) if (1 + math.exp(middle)) * delta_of(middle) <= delta else (middle, high)
     return 2 * high
+
+
+def epsilon_of_two_steps(
+    questions: Sequence[tuple[Question, int]], work: Workload, delta: float, most: float, step: float
+) -> float:
+    """Returns ε of removing a unit and adding another, where one of both steps costs at most `most`."""
+    half, at = 0.0, delta
+    for _ in range(4):  # what may be cut off depends on δ of one of the steps, which falls with its ε
+        whole, *_ = compose_batches(questions, work.mu, work.neighbouring, at, step)
+        half = min(most, float(whole.get_epsilon_for_delta(at)))
+        if delta / (1 + math.exp(half)) > at / 10:
+            break
+        at = delta / (1 + math.exp(half))
+    return double_epsilon(whole.get_delta_for_epsilon, half, delta)

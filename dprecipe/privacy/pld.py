@@ -70,7 +70,8 @@ def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tole
                 value, tilt = min((value, tilt), _epsilon_on(work, delta, finer, tilt))
             except (GridError, WindowError, LossRangeError):
                 coarse = True
-        return Bound(min(value, work.max_loss), coarse or not work.exact_losses)
+        coarse = coarse or not work.exact_losses or (value == math.inf and not work.exact_curves)
+        return Bound(min(value, work.max_loss), coarse)
     return Bound(math.inf, True)
 
 

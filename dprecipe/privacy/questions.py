@@ -100,9 +100,9 @@ class WholeRun:
 @dataclass(frozen=True, slots=True)
 class LibraryLoss:
     """A release whose privacy-loss distribution the library makes itself: `distribution` requests it on a grid of a
-    given step, for the relation under which the event is accounted."""
+    given step, with a mass that may be cut off, for the relation under which the event is accounted."""
 
-    distribution: Callable[[float], Any]
+    distribution: Callable[[float, float], Any]
 
 
 @dataclass(frozen=True, slots=True)

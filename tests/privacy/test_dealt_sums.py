@@ -204,3 +204,15 @@ def test_an_epoch_of_one_step_is_a_gaussian() -> None:
 def test_impossible_epochs_are_refused(noise: float, batches: int) -> None:
     with pytest.raises(ValueError, match="expected a finite"):
         DealtGaussian(noise, batches)
+
+
+@pytest.mark.slow
+def test_epochs_so_long_that_transforms_would_lose_delta_have_an_account() -> None:
+    found = accountants.epsilon([Charge(DealtGaussian(0.8, 100_000), 50)], 1e-10, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
+    assert found < 0.25
+
+
+def test_the_cross_check_of_a_replacement_follows_a_large_epsilon() -> None:
+    charges = (Charge(DealtGaussian(0.8, 12), 6),)
+    answer = cross_check.ask_library(charges, 1e-8, Neighbouring.REPLACE_ONE)
+    assert answer.epsilon <= accountants.epsilon(charges, 1e-8, Neighbouring.REPLACE_ONE, "pld") * 1.001

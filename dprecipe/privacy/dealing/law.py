@@ -15,6 +15,8 @@ _FEW = 4
 """The number of terms up to which points near A = 0 must be close to each other."""
 _LOST = 3e4
 """The mass that a law may lose, over that of a loss distribution's tails: about 10⁻⁴ of δ in a run."""
+_MUCH = 1e6
+"""The same, where a grid of equal ratios would have to be coarse: about 1 % of δ in a run."""
 _FINE, _COARSE = (0.03, 0.06, 0.12), (0.25, 0.5, 1.0, 2.0, 6.0, 20.0)
 """Steps of a grid of equal ratios, over the standard deviation of A, or over 1 where that is more."""
 
@@ -36,8 +38,7 @@ def _find_law(ratio: EpochRatio, tail: float) -> RatioLaw:
     linear = _sum_linear(ratio, _LOST * tail)
     if linear is not None and linear.lost <= 3 * _LOST * tail:
         return linear
-    fine = next(_list_geometric(ratio, _FINE, tail), None)
-    return fine or linear or find_other_law(ratio, tail)
+    return _find_geometric(ratio, linear, tail)
 
 
 def find_other_law(ratio: EpochRatio, tail: float) -> RatioLaw:
@@ -46,8 +47,15 @@ def find_other_law(ratio: EpochRatio, tail: float) -> RatioLaw:
     Raises:
         GridError: no method gives one.
     """
+    return _find_geometric(ratio, _sum_linear(ratio, tail), tail)
+
+
+def _find_geometric(ratio: EpochRatio, linear: RatioLaw | None, tail: float) -> RatioLaw:
+    """Returns a law on a grid of equal ratios; `linear`, where that grid would be coarser than what `linear` loses."""
     fine = next(_list_geometric(ratio, _FINE, tail), None)
-    law = fine or _sum_linear(ratio, tail) or next(_list_geometric(ratio, _COARSE, tail), None)
+    if fine is None and linear is not None and linear.lost <= _MUCH * tail:
+        return linear
+    law = fine or next(_list_geometric(ratio, _COARSE, tail), None) or linear
     if law is None:
         raise GridError
     return law

@@ -9,11 +9,9 @@ from dprecipe.privacy.dealing.epoch import EpochRatio
 from dprecipe.privacy.dealing.law import find_other_law
 from dprecipe.privacy.loss import Loss
 
-_TAIL = 1e-18
 
-
-def distribution_of_epoch(ratio: EpochRatio, step: float) -> Any:
-    """Returns the library's distribution of an epoch on a grid of `step`.
+def distribution_of_epoch(ratio: EpochRatio, step: float, tail: float) -> Any:
+    """Returns the library's distribution of an epoch on a grid of `step`; `tail`: mass that may be cut off.
 
     Raises:
         GridError: no method gives one.
@@ -24,5 +22,5 @@ def distribution_of_epoch(ratio: EpochRatio, step: float) -> Any:
     def dense(loss: Loss) -> Any:
         return DensePLDPmf(loss.step, loss.first, loss.masses, loss.infinity, True)
 
-    pair = find_other_law(ratio, _TAIL).to_losses(step, _TAIL)
+    pair = find_other_law(ratio, tail).to_losses(step, tail)
     return PrivacyLossDistribution(dense(pair.removed), dense(pair.removed if pair.added is None else pair.added))

@@ -285,10 +285,14 @@ class NoisySteps:
         self._fixed = state
 
     def state(self) -> dict[str, Any]:
-        """Returns all that a later attempt needs: tensors and numbers only."""
+        """Returns all that a later attempt needs: tensors and numbers only.
+
+        Where somebody's trainer stopped within an event, its updates stay in the model, and are not counted: the event
+        is charged, and never continued.
+        """
         return self._fixed or {
             "events_done": self.events_done,
-            "steps_done": self.steps_done,
+            "steps_done": self.steps_done - (0 if self._pending is None else self._pending[0].used),
             "model": self._weights(),
             "optimizer": self.optimizer.state_dict() if self._shard is None else self._whole("optimizer"),
             "rates": self.updates.state(),

@@ -150,6 +150,29 @@ def test_what_a_trainer_stops_goes_on_by_command(small: Small, tmp_path: Path) -
     assert predicate.budget.attempts == 2
 
 
+def test_a_stop_within_a_dealt_epoch_charges_it_and_ends_in_a_release_of_the_steps_planned(
+    small: Small, tmp_path: Path
+) -> None:
+    plan = small(
+        "mechanism.sampling={scheme: dealt, batch_size: 400}", "mechanism.noise.multiplier=9.0", "training.steps=8"
+    )
+
+    class Stops(lightning.Callback):
+        def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+            trainer.should_stop = module.steps.steps_done == 2
+
+    built = dprecipe.build(plan, tmp_path / "run")
+    train(built, Stops())
+    with pytest.raises(Interrupted, match="stopped after 2 of 8"):
+        built.release()
+    assert charged(tmp_path / "run") == 1
+    run = dprecipe.run(plan, tmp_path / "run", resume=True)
+    sampling = dprecipe.verify(run.release).statement.predicate.sampling
+    assert sampling is not None
+    assert (sampling.steps_planned, sampling.steps_trained) == (8, 8)
+    assert sampling.steps_charged == 12
+
+
 @pytest.mark.slow
 def test_a_run_by_command_goes_on_under_a_trainer(small: Small, tmp_path: Path) -> None:
     plan = small()
