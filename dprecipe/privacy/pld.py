@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dprecipe.privacy import pairs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.composition import Composition, WindowError
@@ -28,6 +30,8 @@ _TAIL_SHARE = 1e-8
 _MANY, _PROBE, _WIDER = 100_000, 8, 1.25
 """The number of events from which on a grid `_PROBE` times as coarse is tried first: windows are hardly `_WIDER` times
 as wide."""
+_ROUNDS, _FINEST = 4, 64.0
+"""The most rounds of better guesses, and how many times as fine they make the grid."""
 _LEAST = 1e-30
 """The least δ for which a grid is made."""
 _FINER, _LESS = 2.0, 100.0
@@ -106,6 +110,7 @@ def deltas(
     asked = min(grid_step(work, max(e, scale), t, TOLERANCE) for e, t in zip(epsilons, thetas, strict=True))
     step = _first_step(work, asked, _TAIL_SHARE * max(least, 1e-200), lambda one: thetas[0])
     best: list[Bound] = [Bound(1.0, True) for _ in epsilons]
+    finest, refined = step / _FINEST, 0
     for _ in range(12):
         try:
             directions = compose_directions(work, step, _TAIL_SHARE * max(least, 1e-200))
@@ -128,17 +133,23 @@ def deltas(
             break
         # The Rényi curve was too loose a guess of δ, of the tilts and of the size of losses: these are better ones.
         smallest = min(max(value, _LEAST) for value in values)
-        thetas = [
-            max(one.tilt_for(e, theta) for one in directions) or theta
-            for e, theta in zip(epsilons, thetas, strict=True)
-        ]
+        thetas = _find_tilts(directions, epsilons, thetas)
         scale = max(one.spread for one in directions)
         finer = min(grid_step(work, max(e, scale), t, TOLERANCE) for e, t in zip(epsilons, thetas, strict=True))
-        if smallest >= least / _LESS and finer >= step / _FINER:
+        finer = max(finer, finest)  # beyond the largest loss any tilt is as good
+        refined += 1
+        if refined == _ROUNDS or (smallest >= least / _LESS and finer >= step / _FINER):
             break
         least, step = min(least, smallest), min(step, finer)
         asked = step
     return best
+
+
+def _find_tilts(directions: Sequence[Composition], epsilons: Sequence[float], thetas: Sequence[float]) -> list[float]:
+    """Returns a tilt for each ε: those of the least and of the largest, and what is between on a line."""
+    ends = {epsilons[i]: thetas[i] for i in (epsilons.index(min(epsilons)), epsilons.index(max(epsilons)))}
+    tilts = {e: max(one.tilt_for(e, theta) for one in directions) or theta for e, theta in ends.items()}
+    return np.interp(epsilons, sorted(tilts), [tilts[e] for e in sorted(tilts)]).tolist()
 
 
 def _first_step(work: Workload, step: float, tail: float, tilt: Callable[[Composition], float]) -> float:

@@ -65,7 +65,7 @@ class NoisyMinimum(Event):
         return LossPair(from_atoms(atoms, np.array([truth, 1 - truth]), step))
 
     def cross_check(self) -> LibraryLoss:
-        def distribution(step: float) -> Any:
+        def distribution(step: float, tail: float) -> Any:
             from dp_accounting.pld import common, privacy_loss_distribution
 
             parameters = common.DifferentialPrivacyParameters(self.max_loss, 0.0)
