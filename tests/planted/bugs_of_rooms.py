@@ -62,8 +62,8 @@ ACCOUNT_BUGS = (
         "linear",
         "every ε is that at ten times the δ it is stated for",
         "privacy/accountants.py",
-        "return _epsilon_answer(tuple(charges), delta, Neighbouring(neighbouring), accountant)",
-        "return _epsilon_answer(tuple(charges), 10 * delta, Neighbouring(neighbouring), accountant)",
+        "(_for_accountant(charges, accountant), delta, Neighbouring(neighbouring), accountant)",
+        "(_for_accountant(charges, accountant), 10 * delta, Neighbouring(neighbouring), accountant)",
     ),
     bug(
         "epsilon_rounded_down",
