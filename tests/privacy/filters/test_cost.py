@@ -281,12 +281,11 @@ def test_published_costs_of_votes_have_a_curve_up_to_an_order():
     assert got.rdp[:2] == pytest.approx(event.rdp(orders[:2], ADD), rel=1e-7)
 
 
-def test_batches_of_one_size_have_no_cost_for_adding_a_unit():
-    event = FixedSizeGaussian(1000, 10, 1.0)
-    with pytest.raises(NotInAccount, match="no bound for add_or_remove_one") as refusal:
-        cost(event)
-    assert refusal.value.exit_code == 3
-    assert "scheme: poisson" in refusal.value.remedy
+def test_batches_of_one_size():
+    """Adding a unit costs what it costs in Poisson batches at half the noise, or less where a part of it is in δ'."""
+    ours, poisson = cost(FixedSizeGaussian(1000, 10, 1.0)).rdp, cost(PoissonGaussian(0.01, 0.5)).rdp
+    assert ours[0] == pytest.approx(poisson[0], rel=1e-3)
+    assert all(one <= other * (1 + 1e-6) for one, other in zip(ours, poisson, strict=True))
     event, orders = FixedSizeGaussian(1000, 10, 2.0), (3.0, 3.5, 4.0, 6.0)
     got, curve = cost(event, REPLACE, orders=orders), event.rdp(orders, REPLACE)
     whole = [(a - 1) * r for a, r in zip(orders, curve, strict=True)]
