@@ -233,13 +233,13 @@ RULES: Sequence[Callable[[Dpsgd, Facts], Iterator[Finding]]] = (
     check_laplace,
     check_layer_norms,
     check_groups,
-    check_one_size,
     check_batches,
     check_hidden_size,
     check_lengths,
     check_augmentations,
     check_count_noise,
     check_runtime,
+    check_one_size,
 )
 
 

@@ -88,6 +88,14 @@ def test_t2_units_that_are_dealt_have_an_event_of_their_own() -> None:
     assert account.check(spec(scheme="dealt"), facts(epochs=3.0)) == []
 
 
+def test_batches_of_one_size_are_compared_only_once_the_noise_has_its_lengths() -> None:
+    noises = tuple({"family": "gaussian", "multiplier": multiplier} for multiplier in (3.0, 4.0))
+    sampling = {"scheme": "fixed_size", "batch_size": 512}
+    block = {"kind": "dpsgd", "clip": {"norm": 0.1}, "noise": noises, "sampling": sampling}
+    findings = account.check(Dpsgd.model_validate(block), facts(epsilon="auto"))
+    assert [finding.code for finding in findings] == ["R262"]
+
+
 def test_an_epoch_of_few_steps_is_warned_of() -> None:
     (warning,) = account.check(spec(scheme="dealt", batch_size=20_000), facts(epochs=3.0))
     assert (warning.code, warning.severity) == ("P104", Severity.WARNING)
