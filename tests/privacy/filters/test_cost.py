@@ -14,6 +14,7 @@ from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.privacy import gdp
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.filters.cap import Cap
 from dprecipe.privacy.filters.cost import NotInAccount, check_relation, cost_of, cost_of_profile
@@ -279,6 +280,11 @@ def test_published_costs_of_votes_have_a_curve_up_to_an_order():
     got = cost(event, orders=orders)
     assert got.rdp[2] == math.inf
     assert got.rdp[:2] == pytest.approx(event.rdp(orders[:2], ADD), rel=1e-7)
+
+
+def test_replacing_in_a_dealt_epoch_costs_no_more_than_in_a_known_batch():
+    dealt, known = cost(DealtGaussian(2.0, 12), REPLACE).rdp, cost(Gaussian(2.0), REPLACE).rdp
+    assert all(one <= other * (1 + 1e-9) for one, other in zip(dealt, known, strict=True))
 
 
 def test_batches_of_one_size():
