@@ -1,5 +1,6 @@
-"""Sums of equal log-normal terms on grids of equal ratios, for noise so small, or epochs so short, that
-a grid of equal distances would need too many points.
+"""Sums of equal log-normal terms on grids of equal ratios.
+
+For noise so small, or epochs so short, that a grid of equal distances would need too many points.
 
 *Guarantees*: the law is larger than the true one in convex order. Every term is positive and no transform takes part,
 so masses have small relative errors, however small they are.
@@ -53,7 +54,7 @@ def sum_geometric(ratio: EpochRatio, step: float, tail: float) -> RatioLaw:
 
     Args:
         ratio: the epoch.
-        step: of the grid of the privacy loss that the law is for.
+        step: the precision of log A.
         tail: mass that is moved at either end of a grid.
 
     Raises:

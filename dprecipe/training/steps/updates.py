@@ -225,14 +225,17 @@ def _split(given: Any) -> tuple[torch.optim.Optimizer, list[Any]]:
     return given, list(schedulers)
 
 
-TORCHS = "torch.optim"
 UNFIT = {"LBFGS": "it asks for the loss again within a step", "SparseAdam": "noisy gradients have no zeros"}
+
+
+def _is_torchs(kind: type) -> bool:
+    return kind.__module__.startswith("torch.optim.")
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, module: nn.Module) -> None:
     kind, own = type(optimizer), {id(parameter): name for name, parameter in module.named_parameters()}
     given = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    if not kind.__module__.startswith(f"{TORCHS}."):
+    if not _is_torchs(kind):
         raise RunFailed(
             f"{kind.__name__} is no optimiser of torch.optim: nothing says what it does besides steps",
             "take one of torch.optim, such as AdamW",
@@ -269,7 +272,7 @@ def _schedule_of(given: Any, optimizer: torch.optim.Optimizer, length: Length) -
             "ReduceLROnPlateau follows a score, and a score of private records would set the rate",
             "take a schedule of steps alone, such as OneCycleLR",
         )
-    if not isinstance(scheduler, lr_scheduler.LRScheduler) or not type(scheduler).__module__.startswith(TORCHS):
+    if not isinstance(scheduler, lr_scheduler.LRScheduler) or not _is_torchs(type(scheduler)):
         raise RunFailed(f"{type(scheduler).__name__} is no scheduler of torch.optim.lr_scheduler", "take one of these")
     if getattr(scheduler, "optimizer", None) is not optimizer:
         raise RunFailed("the scheduler is of another optimiser", "make it of the one that is returned")
