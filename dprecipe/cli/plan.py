@@ -23,7 +23,7 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.samplings import SamplingRow, compare_samplings
 from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.policy.apply import enforce_on_plan, enforce_on_recipe
-from dprecipe.privacy.rounding import write_number
+from dprecipe.privacy.rounding import round_up, write_number
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.release.tensors import expected_shapes
 from dprecipe.screen import align_columns, as_json, show_document, write_output
@@ -207,7 +207,7 @@ def sampling_lines(rows: Sequence[SamplingRow]) -> list[str]:
 def _list_costs(row: SamplingRow) -> tuple[str, str, str]:
     if row.epsilon is None or row.noise_multiplier is None:
         return (row.scheme, "-", f"-  {row.reason}")
-    return (row.scheme, f"{row.epsilon:.4g}", f"{row.noise_multiplier:.4g}")
+    return (row.scheme, f"{round_up(row.epsilon, 4):g}", f"{round_up(row.noise_multiplier, 4):g}")
 
 
 def _compare(plan: Plan) -> tuple[AccountantRow, ...]:
