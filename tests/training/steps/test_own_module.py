@@ -21,6 +21,7 @@ import dprecipe
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import Fault, Interrupted, PlanRefused, UsageFault
 from dprecipe.policy.find import POLICY_FILE
+from dprecipe.release.origins import find_contradictions
 from tests.recipe_texts import DIGITS
 
 Small = Callable[..., Plan]
@@ -253,3 +254,18 @@ def test_a_certificate_that_hides_them_does_not_verify(small: Small, tmp_path: P
     file.write_text(json.dumps(statement), "utf-8")
     with pytest.raises(Fault):
         dprecipe.verify(run.release)
+
+
+def test_a_certificate_that_hides_whose_module_it_was_does_not_verify(small: Small, tmp_path: Path) -> None:
+    """The origin of the module and all that is assumed of modules from Python, changed together."""
+    run = dprecipe.run(small(*OWN, "training.steps=3"), tmp_path / "run", model=Classifier())
+    predicate = dprecipe.verify(run.release).statement.predicate
+    hidden = {"python_module", "python_behaviour"}
+    forged = predicate.model_copy(
+        update={
+            "provenance": predicate.provenance.model_copy(update={"model": "recipe"}),
+            "assumptions": tuple(each for each in predicate.assumptions if each.id not in hidden),
+        }
+    )
+    assert find_contradictions(predicate) == []
+    assert any("leaves its loss or its optimiser" in each for each in find_contradictions(forged))
