@@ -51,6 +51,8 @@ NAMES = re.compile(
 Kind = Literal["numeric", "boolean", "date", "category", "text", "name", "row_number", "empty"]
 ROW_NUMBERS = "numbers of the rows"
 LEFT_OUT = ("name", "row_number", "empty")
+HARDLY = 200
+"""A column with fewer values than one in so many fields is as good as empty: part of the records may have none."""
 """Kinds of columns that are no features."""
 
 
@@ -76,6 +78,8 @@ def draft_column(texts: Sequence[str], name: str = "") -> Drafted:
     present = [text for text in texts if not is_missing(text)]
     if not present:
         return Drafted("empty", remark="no field has a value")
+    if len(present) * HARDLY < len(texts):
+        return Drafted("empty", remark="hardly a field has a value")
     if len(set(texts)) == 1:
         return Drafted("empty", remark="each field is the same")
     if is_name_of_names(name) and len(set(present)) > min(MAX_CATEGORIES, len(present) / 10):

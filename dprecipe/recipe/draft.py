@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from dprecipe.contract.starter import Task
+from dprecipe.data.names import is_name
 from dprecipe.data.sample import LEFT_OUT, Drafted, draft_column, draft_label, is_missing
 from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, Table
 from dprecipe.data.words import MARKS, NULLS, Header
@@ -229,9 +230,10 @@ def _draft_table(table: Table, asked: Asked) -> DraftedData:
 
 
 def _can_split(table: Table, name: str) -> bool:
-    """Returns True if records can be held out by the names in a column: each row has one, and there are many."""
+    """Returns True if records can be held out by the names in a column: each row has one, there are many, and its own
+    name may stand in a claim."""
     texts = table.columns[name]
-    return len(set(texts)) >= FEWEST_NAMES and not any(map(is_missing, texts))
+    return is_name(name) and len(set(texts)) >= FEWEST_NAMES and not any(map(is_missing, texts))
 
 
 def _write_test(by: str | None) -> str:

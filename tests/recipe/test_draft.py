@@ -398,6 +398,28 @@ def test_records_are_held_out_by_names_that_each_row_has(rows: int, gap: bool, s
     assert CliRunner().invoke(app, ["data", "check", str(folder / "draft.yaml")]).exit_code == 0
 
 
+def test_records_are_not_held_out_by_a_name_that_no_claim_can_have(folder: Path) -> None:
+    lines = [f"n{number},{number * 7 % 5},{'uv'[number % 2]}" for number in range(30)]
+    (folder / "f.csv").write_text("\n".join(["visit id.,a,y", *lines]) + "\n", encoding="utf-8")
+    assert init(folder, "--from", str(folder / "f.csv"), "--public", "--label", "y").exit_code == 0
+    assert "by:" not in (folder / "draft.yaml").read_text("utf-8")
+    assert CliRunner().invoke(app, ["validate", str(folder / "draft.yaml")]).exit_code == 0
+
+
+@pytest.mark.parametrize(("present", "kept"), [(1, False), (2, False), (3, True)])
+def test_a_column_with_hardly_a_value_is_left_out(present: int, kept: bool, folder: Path) -> None:
+    """Of 600 rows: from 3 on it is declared, and a part of the file in which none is present passes the check."""
+    rows = [f"n{n},{'rash' if n < present else ''},{n % 7},{'uv'[n % 2]}" for n in range(600)]
+    (folder / "f.csv").write_text("\n".join(["visit_id,event,a,y", *rows]) + "\n", encoding="utf-8")
+    assert init(folder, "--from", str(folder / "f.csv"), "--public", "--label", "y").exit_code == 0
+    text = (folder / "draft.yaml").read_text("utf-8")
+    assert ("event: {" in text) == kept
+    assert ("event: left out, hardly a field has a value" in text) != kept
+    (folder / "f.csv").write_text("\n".join(["visit_id,event,a,y", *rows[::-1]]) + "\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["data", "check", str(folder / "draft.yaml")])
+    assert done.exit_code == 0, done.output
+
+
 def test_what_no_recipe_can_list_is_named(folder: Path) -> None:
     file, made = folder / "f.csv", ("--from", str(folder / "f.csv"), "--public", "--label", "y")
     for content, place in (
