@@ -52,7 +52,7 @@ Kind = Literal["numeric", "boolean", "date", "category", "text", "name", "row_nu
 ROW_NUMBERS = "numbers of the rows"
 LEFT_OUT = ("name", "row_number", "empty")
 HARDLY = 200
-"""A column with fewer values than one in so many fields is as good as empty: part of the records may have none."""
+"""Fields for each value from which on a column is as good as empty: part of the records may have none."""
 """Kinds of columns that are no features."""
 
 

@@ -151,6 +151,17 @@ class Event:
         """Returns the same release as if everyone knew who takes part; costs no less."""
         return self
 
+    def together(self, size: int, relation: Neighbouring) -> Event | None:
+        """Returns an event whose cost for one unit is this event's for `size` units together, exactly; None where no
+        such event is known, and the curve of one unit is extended (`privacy.groups`)."""
+        return None
+
+    def among_fewer(self, fewer: int, relation: Neighbouring) -> Event | None:
+        """Returns an event that costs no less than this one in data sets with up to `fewer` units less, as units of a
+        group leave one after the other; None where none is known. Where the cost does not depend on the number of
+        units, that is the event itself."""
+        return self
+
     @property
     def max_loss(self) -> float:
         """The largest privacy loss of any outcome when a unit is added or removed; infinite for most noise."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -86,6 +86,9 @@ class Gaussian(GaussianEvent):
     def squared_mu(self, count: int, relation: Neighbouring) -> float:
         return _squared_mu(count, self.noise_multiplier, relation)
 
+    def together(self, size: int, relation: Neighbouring) -> Event:
+        return Gaussian(self.noise_multiplier / size)
+
     def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
         return _screening_bound(1.0, self.noise_multiplier, relation)
 
@@ -122,6 +125,15 @@ class PoissonGaussian(GaussianEvent):
 
     def squared_mu(self, count: int, relation: Neighbouring) -> float | None:
         return _squared_mu(count, self.noise_multiplier, relation) if self.sampling_rate == 1 else None
+
+    def together(self, size: int, relation: Neighbouring) -> Event | None:
+        from dprecipe.privacy.mixtures import MixedGaussian, binomial_weights
+
+        if self.sampling_rate == 1:
+            return Gaussian(self.noise_multiplier).together(size, relation)
+        if relation is Neighbouring.REPLACE_ONE:
+            return None
+        return MixedGaussian(binomial_weights(size, self.sampling_rate), 1.0, self.noise_multiplier)
 
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
         return _sampled_curve(self.participation, float(self.noise_multiplier), orders, relation)
@@ -245,6 +257,18 @@ class FixedSizeGaussian(GaussianEvent):
     @property
     def participation(self) -> float:
         return self.batch / self.size
+
+    def together(self, size: int, relation: Neighbouring) -> Event | None:
+        from dprecipe.privacy.mixtures import MixedGaussian, hypergeometric_weights
+
+        if relation is not Neighbouring.ADD_OR_REMOVE_ONE or self.batch > self.size - size:
+            return None
+        return MixedGaussian(hypergeometric_weights(size, self.size, self.batch), 2.0, self.noise_multiplier)
+
+    def among_fewer(self, fewer: int, relation: Neighbouring) -> Event | None:
+        if relation is not Neighbouring.ADD_OR_REMOVE_ONE:
+            return self
+        return replace(self, size=self.size - fewer) if self.batch < self.size - fewer else None
 
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
         from dprecipe.privacy import curves

@@ -7,7 +7,7 @@ of the grid is charged: its P-mass to loss +infinity, its Q-mass to -infinity, w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from dprecipe.privacy.loss import Array, GridError, Loss, from_cells, symmetrise_loss
 
 _FEW = 1 << 16
+_NEWTON, _CLOSE = 60, 1e-14
 
 
 def gaussian(mu: float, step: float, tail: float, max_cells: int) -> Loss:
@@ -104,6 +105,58 @@ def poisson_gaussian_replaced(q: float, sigma: float, step: float, tail: float, 
         x_of,
         lambda x_N: _mixture_cells(x_N, sigma, ((1 - q, 0.0), (q, 1.0))),
         lambda x_N: _mixture_cells(x_N, sigma, ((1 - q, 0.0), (q, -1.0))),
+        max_cells,
+    )
+
+
+def mixed_gaussian(weights: Sequence[float], move: float, step: float, tail: float, max_cells: int) -> Loss:
+    """Returns Σ w_j N(jμ, 1) against N(0, 1), μ = `move` > 0, for removing a group; `swap_loss` of it is for adding it.
+    The weights add up to 1, w_0 > 0, and another is positive.
+
+    Guarantees: dominates the pair; at most one `tail` for each weight, and one more, is charged to either infinity.
+    Source: `mixtures.MixedGaussian`.
+
+    Raises:
+        GridError: more than `max_cells` cells.
+    """
+    means_J = move * np.flatnonzero(np.array(weights) > 0)
+    logs_J = np.log(np.array([weight for weight in weights if weight > 0]))
+    low_x = -_deviations(tail)
+    high_x = max(
+        -low_x,
+        *(mean + _deviations(min(tail / math.exp(log), 0.5)) for mean, log in zip(means_J, logs_J, strict=True)),
+    )
+
+    def log_terms(x_N: Array) -> Array:
+        terms_JN: Array = logs_J[:, None] + np.outer(means_J, x_N) - means_J[:, None] ** 2 / 2
+        return terms_JN
+
+    def loss_of(x: float) -> float:
+        return float(np.logaddexp.reduce(log_terms(np.array([x])))[0])
+
+    def x_of(l_N: Array) -> Array:
+        """By Newton's rule from the right, for the parts that move: their logarithm is convex and increases."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            wanted_N = l_N + np.log(-np.expm1(np.minimum(logs_J[0] - l_N, 0.0)))
+        x_N = np.min((wanted_N - logs_J[1:, None]) / means_J[1:, None] + means_J[1:, None] / 2, axis=0)
+        some_N = np.isfinite(x_N)
+        for _ in range(_NEWTON):
+            terms_JN = log_terms(x_N[some_N])[1:]
+            value_N = np.logaddexp.reduce(terms_JN)
+            slope_N = (means_J[1:, None] * np.exp(terms_JN - value_N)).sum(axis=0)
+            change_N = (value_N - wanted_N[some_N]) / slope_N
+            x_N[some_N] -= change_N
+            if not (np.abs(change_N) > _CLOSE * (1 + np.abs(x_N[some_N]))).any():
+                break
+        return np.where(some_N, x_N, -np.inf)
+
+    parts = tuple((math.exp(log), float(mean)) for mean, log in zip(means_J, logs_J, strict=True))
+    return _on_grid(
+        step,
+        (loss_of(low_x), loss_of(high_x)),
+        x_of,
+        lambda x_N: _mixture_cells(x_N, 1.0, parts),
+        lambda x_N: _mixture_cells(x_N, 1.0, ((1.0, 0.0),)),
         max_cells,
     )
 

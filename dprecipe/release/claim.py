@@ -12,7 +12,7 @@ from dprecipe.contract.plan import Plan, PlanBudget
 from dprecipe.contract.table import mechanism_of
 from dprecipe.data.names import quote_name
 from dprecipe.planning import records, split
-from dprecipe.privacy import accountants, cross_check, gdp, risk, rounding, whole_runs
+from dprecipe.privacy import accountants, cross_check, gdp, groups, risk, rounding, whole_runs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.workload import summarise_charges
@@ -23,14 +23,13 @@ from dprecipe.release.schema import (
     AttackRate,
     Claim,
     GaussianBound,
+    GroupBound,
     GuessFacts,
     ProfilePoint,
     RiskFacts,
     Role,
 )
 
-GRID = 200
-"""Points at which the Gaussian bound is compared with the profile."""
 STRIDE = 20
 """Distance between the points that are compared first."""
 COVERED = 1 + 1e-10
@@ -68,6 +67,7 @@ class Numbers:
     epsilon: float
     profile: tuple[ProfilePoint, ...]
     gdp: GaussianBound | None
+    groups: tuple[GroupBound, ...]
     accounting: tuple[Accountant, ...]
     risk: RiskFacts
     own: object = None
@@ -97,6 +97,7 @@ def compute_numbers(plan: Plan, charges: Sequence[Charge], published: Published 
         epsilon,
         compute_profile(charges, relation, budget.accountant, choose_epsilons(epsilon)),
         gaussian,
+        bound_groups(charges, epsilon, budget),
         (
             _row(bounds, first.accountant, version, "claim", epsilon),
             _row(bounds, second.accountant, version, "alternative", rounding.round_up(second.value)),
@@ -104,6 +105,17 @@ def compute_numbers(plan: Plan, charges: Sequence[Charge], published: Published 
         ),
         assess_risk(charges, epsilon, plan.budget, gaussian),
         mechanism_of(plan.mechanism).certificate.compute_numbers(plan, charges, epsilon, published),
+    )
+
+
+def bound_groups(charges: Sequence[Charge], epsilon: float, budget: PlanBudget) -> tuple[GroupBound, ...]:
+    """Returns the cost of several units together, rounded up; nothing where the cost of one is 0 or infinite."""
+    if not 0 < epsilon < math.inf:
+        return ()
+    bounds = groups.bound_groups(charges, budget.delta, budget.neighbouring, budget.accountant, epsilon)
+    return tuple(
+        GroupBound(size=size, epsilon=rounding.round_up(value) if math.isfinite(value) else None)
+        for size, value in bounds
     )
 
 
@@ -180,7 +192,7 @@ def find_gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, e
         profile = work.lone_profile
         mu = None if profile is None else whole_runs.profile_mu(*profile)
         return None if mu is None else GaussianBound(mu=rounding.round_up(mu), from_epsilon=0.0, to_epsilon=None)
-    grid = [2 * epsilon * i / GRID for i in range(GRID + 1)]
+    grid = groups.list_epsilons(epsilon)
     deltas = [delta for _, delta in accountants.profile(charges, neighbouring, "pld", grid)]
     if not max(deltas) < MAX_DELTA:
         return None
@@ -222,6 +234,7 @@ def make_claim(plan: Plan, numbers: Numbers, insecure: bool, has_no_model: bool 
         not_protected=list_unprotected(plan),
         profile=numbers.profile,
         gdp=numbers.gdp,
+        groups=numbers.groups,
         risk=numbers.risk,
     )
 

@@ -41,8 +41,7 @@ TOGETHER = {
 }
 """The same question about several units, by relation."""
 WORDS = {2: "two", 3: "three", 4: "four"}
-SIZES = tuple(WORDS)
-"""Numbers of units whose bound together is shown."""
+SIZES = groups.SIZES
 SCALE = "Ponomareva et al. 2023, How to DP-fy ML"
 """Source of the words of `describe_scale`."""
 
@@ -172,10 +171,14 @@ def guess_together(claim: Claim, size: int) -> float:
     """Returns a bound on the share of right guesses about `size` units together, at even odds."""
     points = [(0.0, claim.risk.advantage), (claim.epsilon, claim.delta)]
     points += [(point.epsilon, point.delta) for point in claim.profile]
-    extended, bound = groups.extend_points(points, size), claim.gdp
+    bound = claim.gdp
     if bound is not None and bound.to_epsilon is not None:
-        extended += groups.extend_points(groups.list_gaussian_points(bound.mu, bound.to_epsilon), size)
-    elif bound is not None:
+        points += groups.list_gaussian_points(bound.mu, bound.to_epsilon)
+    extended = groups.extend_curve(points, size).list_points()
+    extended += [
+        (group.epsilon, claim.delta) for group in claim.groups if group.size == size and group.epsilon is not None
+    ]
+    if bound is not None and bound.to_epsilon is None:
         extended.append((0.0, gdp.delta(groups.extend_gaussian(bound.mu, size), 0.0)))
     return risk.best_guess(extended, EVEN)
 
@@ -198,16 +201,15 @@ def describe_group(claim: Claim) -> str:
 
 
 def list_group(claim: Claim) -> list[tuple[str, str]]:
-    """Lists what holds for several units together: the claim's pair extended to them, and μ where it bounds every ε.
-    Numbers of units for which neither bounds anything are left out."""
+    """Lists ε of several units together, at the claim's δ, and μ where it bounds every ε. Numbers of units without a
+    bound are left out."""
     rows = []
-    for size in SIZES:
-        parts, pair = [], groups.extend_point(claim.epsilon, claim.delta, size)
-        if pair is not None:
-            parts.append(f"ε = {read_up(pair[0])} at δ = {read_up(pair[1])}")
-        if claim.gdp is not None and claim.gdp.to_epsilon is None:
-            parts.append(f"μ = {read_up(groups.extend_gaussian(claim.gdp.mu, size))}")
-        rows += [(f"{WORDS[size]} together", "; ".join(parts))] if parts else []
+    for group in claim.groups:
+        if group.epsilon is not None:
+            text = f"ε = {read_up(group.epsilon)}"
+            if claim.gdp is not None and claim.gdp.to_epsilon is None:
+                text += f"; μ = {read_up(groups.extend_gaussian(claim.gdp.mu, group.size))}"
+            rows.append((f"{WORDS.get(group.size, str(group.size))} together", text))
     return rows
 
 

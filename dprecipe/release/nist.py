@@ -108,7 +108,9 @@ def _delta(predicate: Predicate) -> Answer:
 
 
 def _unit(predicate: Predicate) -> Answer:
-    return "recomputed", meaning.describe_unit(predicate.claim)
+    several = "; ".join(f"{name}: {text}" for name, text in meaning.list_group(predicate.claim))
+    together = f". At the same δ, {several}" if several else ""
+    return "recomputed", meaning.describe_unit(predicate.claim) + together
 
 
 def _relation(predicate: Predicate) -> Answer:

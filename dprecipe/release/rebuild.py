@@ -166,7 +166,7 @@ def read_numbers(stated: Predicate) -> Numbers:
     """Returns the accountants' numbers, as the certificate states them."""
     claim, mechanism = stated.claim, stated.mechanism
     own = mechanism_of(mechanism.kind).certificate.read_numbers(mechanism)
-    return Numbers(claim.epsilon, claim.profile, claim.gdp, stated.accounting, claim.risk, own)
+    return Numbers(claim.epsilon, claim.profile, claim.gdp, claim.groups, stated.accounting, claim.risk, own)
 
 
 def read_run(stated: Predicate) -> RunFacts:

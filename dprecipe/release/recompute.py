@@ -16,7 +16,7 @@ from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.events import Charge
 from dprecipe.release import claim as claims
 from dprecipe.release.rebuild import Rebuilt
-from dprecipe.release.schema import Accountant, Predicate, RiskFacts
+from dprecipe.release.schema import Accountant, Claim, GroupBound, Predicate, RiskFacts
 
 RENYI_ORDERS = 2e-2
 """Largest relative difference of two Rényi bounds of the same events, which are taken over different orders."""
@@ -136,7 +136,18 @@ def _check_profile(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
         if (gdp.from_epsilon, gdp.to_epsilon) != (claim.gdp.from_epsilon, claim.gdp.to_epsilon):
             problems.append("claim.gdp: stated for another interval than the events imply")
         problems += compare_number("claim.gdp.mu", claim.gdp.mu, gdp.mu)
+    problems += _check_groups(claim, claims.bound_groups(charges, claim.epsilon, plan.budget))
     return problems + _check_risk(claim.risk, claims.assess_risk(charges, claim.epsilon, plan.budget, gdp))
+
+
+def _check_groups(claim: Claim, recomputed: tuple[GroupBound, ...]) -> list[str]:
+    if [group.size for group in claim.groups] != [group.size for group in recomputed]:
+        return ["claim.groups: not the sizes of every certificate"]
+    problems = []
+    for index, (stated, ours) in enumerate(zip(claim.groups, recomputed, strict=True)):
+        numbers = (math.inf if group.epsilon is None else group.epsilon for group in (stated, ours))
+        problems += compare_number(f"claim.groups.{index}.epsilon", *numbers)
+    return problems
 
 
 def _check_risk(stated: RiskFacts, recomputed: RiskFacts) -> list[str]:

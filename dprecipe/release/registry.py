@@ -113,6 +113,7 @@ def _privacy_loss(predicate: Predicate) -> dict[str, Any]:
         meaning.describe_attack(claim),
         meaning.describe_scale(claim),
         *(f"{name}: {text}" for name, text in meaning.list_risk(claim)),
+        *(f"{name}, at the same δ: {text}" for name, text in meaning.list_group(claim)),
         *([f"The same release is (ε, δ)-DP for every pair of: {points}"] if points else []),
         *(
             [f"No worse than Gaussian DP of μ = {claim.gdp.mu:g}, for every ε"]

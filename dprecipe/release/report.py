@@ -130,7 +130,7 @@ def _risk(predicate: Predicate) -> list[str]:
     table = render_table(("", ""), meaning.list_risk(claim))
     body = f'<p class="small">{escape_html(text)} All numbers are upper bounds.</p>{table}'
     if several := meaning.list_group(claim):
-        together = "What holds for k of them together: kε and δ (1 + e^ε + … + e^((k-1)ε)), rounded up."
+        together = "What holds for several of them who change together, such as a household, at the same δ:"
         body += f'<p class="small">{escape_html(together)}</p>{render_table(("", ""), several)}'
     return [render_section("What an attack can attain", body)]
 

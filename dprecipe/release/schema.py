@@ -1,7 +1,6 @@
 """The form of a certificate: an in-toto Statement whose predicate states a privacy claim and what it rests on.
 
-Frozen, strict, closed and finite, as recipes are: a stranger's certificate is checked against these models before
-anything in it is used. `certificate_schema` exports them.
+Frozen, strict, closed and finite, as recipes are: a stranger's certificate is checked by them before it is used.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, GetCoreSchemaHandler, StringConstraints
 from pydantic_core import CoreSchema
 
+from dprecipe.contract.document import DIALECT
 from dprecipe.contract.facts import (
     Access,
     BudgetFacts,
@@ -119,6 +119,13 @@ class ProfilePoint(Block):
     delta: Probability
 
 
+class GroupBound(Block):
+    """The cost of several units that change together, at the claim's δ."""
+
+    size: PositiveInt
+    epsilon: NonNegativeFloat | None = Field(description="null: no bound is known")
+
+
 class GaussianBound(Block):
     """δ(ε) is at most that of a Gaussian mechanism of this μ, for every ε of the interval."""
 
@@ -167,6 +174,7 @@ class Claim(Block):
     not_protected: Annotated[tuple[Sentence, ...], Field(max_length=100)]
     profile: Annotated[tuple[ProfilePoint, ...], Field(max_length=64)]
     gdp: GaussianBound | None
+    groups: Annotated[tuple[GroupBound, ...], Field(max_length=16)]
     risk: RiskFacts
 
 
@@ -368,13 +376,11 @@ class Predicate(SparseBlock):
 
 
 class SubjectDigest(Block):
-    """The digest of a released file."""
-
     sha256: Hex
 
 
 class Subject(Block):
-    """A released file."""
+    """A released file, and its digest."""
 
     name: Annotated[str, StringConstraints(pattern=FILE_NAME)]
     digest: SubjectDigest
@@ -391,8 +397,4 @@ class Statement(Block):
 
 def certificate_schema() -> dict[str, Any]:
     """Returns the JSON Schema of `certificate.json`."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "dprecipe certificate",
-        **Statement.model_json_schema(by_alias=True),
-    }
+    return {"$schema": DIALECT, "title": "dprecipe certificate", **Statement.model_json_schema(by_alias=True)}

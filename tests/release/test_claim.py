@@ -13,7 +13,7 @@ from dprecipe.contract.facts import PrivacyUnit
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import PlanRefused, RecipeError
-from dprecipe.privacy import gdp
+from dprecipe.privacy import gdp, groups
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
@@ -59,7 +59,7 @@ def test_mu_is_the_largest_over_all_points_of_the_grid(rate: float, monkeypatch:
 
     charges = [Charge(PoissonGaussian(rate, 1.1), 20)]
     bound = claim.find_gaussian_bound(charges, ADD, 2.5)
-    grid = [5.0 * i / claim.GRID for i in range(claim.GRID + 1)]
+    grid = groups.list_epsilons(2.5)
     deltas = [delta for _, delta in accountants.profile(charges, ADD, "pld", grid)]
     largest = max(gdp.mu_for(right, delta) for right, delta in zip(grid[1:], deltas, strict=False))
     monkeypatch.setattr(claim, "_largest_mu", lambda points: largest)

@@ -62,6 +62,10 @@ STRIPPED: dict[str, Change] = {
     "other data access": lambda p: p["data_access"]["tuning"].update(status="covered", text="tuning was private too"),
     "no warning": lambda p: p.update(what_a_signature_does_not_prove="A signature proves everything."),
     "no attachments of noise": lambda p: p["mechanism"]["noise"].update(added_to="everything, twice"),
+    "a household that costs less": lambda p: p["claim"]["groups"][0].update(epsilon=p["claim"]["epsilon"]),
+    "a household as two separate persons": lambda p: p["claim"]["groups"][0].update(epsilon=2 * p["claim"]["epsilon"]),
+    "no household": lambda p: p["claim"].update(groups=[]),
+    "a larger household": lambda p: p["claim"]["groups"][-1].update(size=40),
     "an earlier plan": lambda p: p["provenance"].update(plan="sha256:" + "0" * 64),
 }
 

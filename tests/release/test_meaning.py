@@ -18,7 +18,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.risk import assess_point
 from dprecipe.release import meaning
 from dprecipe.release.claim import describe_risk
-from dprecipe.release.schema import Claim, GaussianBound
+from dprecipe.release.schema import Claim, GaussianBound, GroupBound
 
 
 def claim_of(
@@ -42,6 +42,7 @@ def claim_of(
         not_protected=(),
         profile=(),
         gdp=None,
+        groups=(),
         risk=describe_risk(assess_point(epsilon, delta)),
     )
 
@@ -221,4 +222,7 @@ def test_several_of_a_large_claim_have_no_bound() -> None:
         "For two or more, this certificate gives no bound that is of use."
     )
     assert meaning.list_group(claim_of(40.0, 1e-5)) == []
-    assert meaning.list_group(claim_of(3.0, 1e-5))[0] == ("two together", "ε = 6.00 at δ = 0.000211")
+    bounded = claim_of(3.0, 1e-5).model_copy(
+        update={"groups": (GroupBound(size=2, epsilon=6.70574), GroupBound(size=3, epsilon=None))}
+    )
+    assert meaning.list_group(bounded) == [("two together", "ε = 6.71")]

@@ -99,4 +99,4 @@ def draft_numbers(plan: Plan) -> Numbers:
     statement = mechanism_of(plan.mechanism).certificate.compute_numbers(plan, plan.events, plan.budget.epsilon, None)
     row = Accountant(name="pld", version="dprecipe 0", role="claim", epsilon=plan.budget.epsilon, bound="upper")
     risk = describe_risk(assess_point(plan.budget.epsilon, plan.budget.delta))
-    return Numbers(plan.budget.epsilon, (), None, (row, row, row), risk, statement)
+    return Numbers(plan.budget.epsilon, (), None, (), (row, row, row), risk, statement)
