@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 
 from dprecipe.noise.entropy import Stream
 from dprecipe.privacy.events import Event
-from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PermutedBatches, PoissonBatch
 
 UnitNumbers = NDArray[np.int64]
 
 
 def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers]:
-    """Draws the batches of one event: one for a sampled or full step, all batches of the epoch where units are dealt.
+    """Draws the batches of one event: one for a sampled or full step, all batches of the epoch where units are dealt
+    or permuted.
 
     Each batch is (B,) int64, increasing unit numbers in [0, units); it may be empty.
 
@@ -56,6 +57,10 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
             ends = np.searchsorted(batch_of[order], np.arange(batches + 1))
             for start, end in pairwise(ends):
                 yield order[start:end]
+        case PermutedBatches(batch, batches):
+            order = draw_order(units, stream)
+            for start in range(0, batch * batches, batch):
+                yield np.sort(order[start : start + batch])
         case _:
             raise TypeError(f"an event of kind {event.kind} draws no batch")
 
@@ -83,6 +88,18 @@ def draw_poisson(q: float, units: int, stream: Stream) -> UnitNumbers:
         last = int(places[-1])
     included = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
     return included[: np.searchsorted(included, units)]
+
+
+def draw_order(units: int, stream: Stream) -> UnitNumbers:
+    """Returns `units` numbers in a uniformly random order, up to a bias of `units`² / 2^65.
+
+    By sorting words of 64 random bits; where two are equal, all are drawn again.
+    """
+    while True:
+        words = stream.words(units)
+        order = np.argsort(words, kind="stable")
+        if not (np.diff(words[order]) == 0).any():
+            return order
 
 
 def draw_subset(count: int, units: int, stream: Stream) -> UnitNumbers:

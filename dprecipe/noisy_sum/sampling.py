@@ -20,7 +20,7 @@ from pydantic import Discriminator, Field, Tag
 
 from dprecipe.language.base import Auto, Block, PositiveInt, Schedule, word_form
 from dprecipe.privacy.events import Charge, Event
-from dprecipe.privacy.sampling import DealtBatches, FixedSizeBatch, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, FixedSizeBatch, PermutedBatches, PoissonBatch
 
 
 def piece_starts(schedule: int, run: int, max_pieces: int) -> set[int]:
@@ -55,6 +55,13 @@ class DealtSampling(Block):
 
     scheme: Literal["dealt"]
     batch_size: PositiveInt = Field(description="expected size of a batch, in units")
+
+
+class PermutedSampling(Block):
+    """Each epoch cuts a new random order of the units into batches of one size; the rest of the order takes no part."""
+
+    scheme: Literal["permuted"]
+    batch_size: PositiveInt = Field(description="size of a batch, in units")
 
 
 class BatchSchedule(Schedule):
@@ -92,7 +99,12 @@ class FixedSizeSampling(Block):
 Sampling = Annotated[PoissonSampling | FullBatchSampling | DealtSampling, Field(discriminator="scheme")]
 """Sampling of mechanisms whose batches have a constant expected size."""
 BatchSampling = Annotated[
-    MovingPoissonSampling | TruncatedPoissonSampling | FixedSizeSampling | FullBatchSampling | DealtSampling,
+    MovingPoissonSampling
+    | TruncatedPoissonSampling
+    | FixedSizeSampling
+    | FullBatchSampling
+    | DealtSampling
+    | PermutedSampling,
     Field(discriminator="scheme"),
 ]
 """Sampling of DP-SGD, whose account covers more schemes."""
@@ -129,6 +141,9 @@ class Pace:
             case DealtSampling(batch_size=batch):
                 count = math.ceil(Fraction(size, batch))
                 return Pace(count, ((0, Fraction(size, count)),), size, False)
+            case PermutedSampling(batch_size=batch):
+                count = max(1, (size - 1) // batch)  # with one unit less, all of these batches are full too
+                return Pace(count, ((0, Fraction(batch)),), size, False)
         raise TypeError(f"no batches are drawn by {sampling!r}")
 
     @property
@@ -147,6 +162,8 @@ class Pace:
 
     def events_for(self, epochs: float | None, steps: int | None) -> int:
         """Returns the number of events that cover the given length, rounded up."""
+        if steps is None and not self.sampled:
+            return math.ceil(Fraction(str(epochs)))
         if steps is None:
             # Exact decimals: 0.1 epochs of 60,000 records are 6,000 records, whatever binary makes of 0.1.
             steps = self._steps_for(Fraction(str(epochs)))
@@ -162,7 +179,7 @@ class Pace:
     @property
     def steps_per_epoch(self) -> int:
         """Number of steps in the first pass."""
-        return self._steps_for(Fraction(1))
+        return self._steps_for(Fraction(1)) if self.sampled else self.steps_per_event
 
     def _steps_for(self, passes: Fraction) -> int:
         left = passes * self.size
@@ -198,7 +215,7 @@ class MayHaveUniformSteps(Protocol):
         """Returns its steps; None if they are not equal, or their noise is not Gaussian."""
 
 
-UNSAMPLED = ("full_batch", "dealt")
+UNSAMPLED = ("full_batch", "dealt", "permuted")
 """Schemes without a sampling rate."""
 
 
@@ -215,7 +232,7 @@ def noise_multiplier(event: Event) -> float:
 
 
 def count_steps(charges: Iterable[Charge]) -> int:
-    """Counts the steps that these events take: one each, or all batches of an epoch where units are dealt."""
+    """Counts the steps that these events take: one each, or all batches of an epoch where an event is one."""
     return sum(charge.count * charge.event.steps for charge in charges)
 
 
@@ -244,6 +261,8 @@ def expected_batch(event: Event, size: int) -> float:
             return float(batch)
         case DealtBatches(batches):
             return size / batches
+        case PermutedBatches(batch):
+            return float(batch)
     return float(size)
 
 

@@ -187,6 +187,8 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
         "fixed_size": "each batch is an independent, uniformly random subset of the stated size, and who is in it "
         "stays secret",
         "full_batch": "every unit takes part in every step",
+        "permuted": "each epoch cuts a new, uniformly random order of all units into batches of the stated size, and "
+        "who is in a batch stays secret",
         "dealt": "each epoch deals every unit to exactly one batch, uniformly and independently of all others, and who "
         "is in a batch stays secret",
     }[scheme]

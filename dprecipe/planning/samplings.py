@@ -34,7 +34,7 @@ def compare_samplings(loaded: Loaded, plan: Plan) -> tuple[SamplingRow, ...]:
     if noise is None or type(batch) is not int or not batch:
         return ()
     several = {"scheme": "truncated_poisson", "max_batch_size": round(batch + 6 * batch**0.5)}
-    schemes: list[Mapping[str, Any]] = [{"scheme": name} for name in ("dealt", "poisson", "fixed_size")]
+    schemes: list[Mapping[str, Any]] = [{"scheme": name} for name in ("dealt", "poisson", "permuted", "fixed_size")]
     return tuple(_compare(loaded, plan, noise, {**scheme, "batch_size": batch}) for scheme in (*schemes, several))
 
 

@@ -107,7 +107,8 @@ def epsilon_answer(charges: Iterable[Charge], delta: float, neighbouring: Neighb
     _check_accountant(accountant)
     if not 0 < delta < 1:
         raise ValueError(f"expected 0 < delta < 1, got {delta}")
-    return _epsilon_answer(_for_accountant(charges, accountant), delta, Neighbouring(neighbouring), accountant)
+    relation = Neighbouring(neighbouring)
+    return _epsilon_answer(_for_accountant(charges, relation, accountant), delta, relation, accountant)
 
 
 @functools.lru_cache(maxsize=_KEPT)
@@ -164,8 +165,9 @@ def delta_answers(
     _check_accountant(accountant)
     if not all(e >= 0 for e in epsilons):
         raise ValueError(f"expected epsilon >= 0, got {list(epsilons)}")
-    charged = _for_accountant(charges, accountant)
-    return list(_delta_answers(charged, tuple(map(float, epsilons)), Neighbouring(neighbouring), accountant))
+    relation = Neighbouring(neighbouring)
+    charged = _for_accountant(charges, relation, accountant)
+    return list(_delta_answers(charged, tuple(map(float, epsilons)), relation, accountant))
 
 
 @functools.lru_cache(maxsize=_KEPT)
@@ -244,10 +246,10 @@ def _curve_of_one(event: Event, orders: tuple[float, ...], relation: Neighbourin
     return event.rdp(orders, relation)
 
 
-def _for_accountant(charges: Iterable[Charge], accountant: str) -> tuple[Charge, ...]:
+def _for_accountant(charges: Iterable[Charge], relation: Neighbouring, accountant: str) -> tuple[Charge, ...]:
     """Returns the charges as an accountant takes them: the gain of dealing units to steps is known as a loss
     distribution alone."""
-    return tuple(charges) if accountant == "pld" else unamplify_charges(charges)
+    return tuple(charges) if accountant == "pld" else unamplify_charges(charges, relation)
 
 
 def _conversion(accountant: str) -> Conversion:
@@ -282,7 +284,7 @@ def _epsilon_of_replacement(work: Workload, charges: tuple[Charge, ...], delta: 
     """Returns ε by group privacy; or as if everyone knew who takes part, where that is less."""
     relation = Neighbouring.ADD_OR_REMOVE_ONE
     in_two = epsilon_of_two(lambda at: epsilon_answer(charges, at, relation, accountant), delta)
-    known = unamplify_charges(charges)
+    known = unamplify_charges(charges, work.requested)
     if known == charges:
         return in_two
     direct = _epsilon(summarise_charges(known, work.requested), known, delta, accountant)
@@ -294,7 +296,7 @@ def _deltas_of_replacement(
 ) -> list[Answer]:
     relation = Neighbouring.ADD_OR_REMOVE_ONE
     in_two = deltas_of_two(lambda at: delta_answers(charges, at, relation, accountant), epsilons)
-    known = unamplify_charges(charges)
+    known = unamplify_charges(charges, work.requested)
     if known == charges:
         return in_two
     direct = _deltas(summarise_charges(known, work.requested), known, epsilons, accountant)

@@ -66,6 +66,10 @@ _MORE_ORDERS = 60
 _ORDER = recheck.MAX_ORDER
 
 
+Charges = tuple[Charge, ...]
+Asked = list[tuple[Question, int]]
+
+
 @dataclass(frozen=True, slots=True)
 class LibraryAnswer:
     """The library's ε, its version, and the accountant that gave it."""
@@ -151,7 +155,9 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
     laplace = any(isinstance(q, NoisyCounts) and q.family != "gaussian" for q, _ in questions)
     boxed = any(isinstance(q, NoisyBox) for q, _ in questions)
     if work.needs_group_privacy and any(isinstance(question, LibraryLoss) for question, _ in questions):
-        return LibraryAnswer("dp_accounting.pld", version, _ask_for_replacement(charges, questions, delta))
+        return LibraryAnswer(
+            "dp_accounting.pld", version, _ask_for_replacement(charges, questions, delta, neighbouring)
+        )
     by_losses = CappedSum | FixedSizeSum | BoundedRange | LibraryLoss | SelectedRuns | WholeRun
     beside = laplace and len(counts) < len(questions)
     if (beside or any(isinstance(q, by_losses) for q, _ in questions)) and not (boxed or curved):
@@ -195,9 +201,7 @@ def _collect_query(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Qu
     return _Query(work.neighbouring, work.mu, tuple(sampled), tuple(boxes), tuple(curves), unknown)
 
 
-def _ask_for_zero_out(
-    charges: tuple[Charge, ...], questions: list[tuple[Question, int]], delta: float, or_renyi: bool
-) -> LibraryAnswer:
+def _ask_for_zero_out(charges: Charges, questions: Asked, delta: float, or_renyi: bool) -> LibraryAnswer:
     """Returns ε of zeroing out a unit where batches have a maximum size: that of replacing it; or that of removing it
     without a maximum size, with the probability of a full batch taken from δ. Both are bounds; the smaller counts."""
     from scipy import stats
@@ -214,20 +218,19 @@ def _ask_for_zero_out(
     return result
 
 
-def _ask_for_replacement(charges: tuple[Charge, ...], questions: list[tuple[Question, int]], delta: float) -> float:
-    """Returns ε of removing a unit and adding another; or of replacing it where everyone knows who takes part."""
+def _ask_for_replacement(charges: Charges, questions: Asked, delta: float, relation: Neighbouring) -> float:
+    """Returns ε of removing a unit and adding another; or under `relation` where everyone knows who takes part."""
     work = summarise_charges(charges, Neighbouring.ADD_OR_REMOVE_ONE)
-    known = ask_library(unamplify_charges(charges), delta, Neighbouring.REPLACE_ONE).epsilon
+    known = ask_library(unamplify_charges(charges, relation), delta, relation).epsilon
     step = sums.grid_step(work.steps, len(work.parts)) / 4  # ε is twice that of one of the steps
     with _silence():
         return min(known, sums.epsilon_of_two_steps(questions, work, delta, known / 2, step))
 
 
 def _ask_for_items(
-    charges: tuple[Charge, ...], asked: list[tuple[UniqueItems, int]], delta: float, relation: Neighbouring, renyi: bool
+    charges: Charges, asked: list[tuple[UniqueItems, int]], delta: float, relation: Neighbouring, renyi: bool
 ) -> LibraryAnswer:
-    """Returns the largest ε of some pairs of neighbouring data sets, which vary in the number of items that only one
-    has."""
+    """Returns the largest ε of some pairs of neighbouring data sets, by the number of items that only one has."""
     work = summarise_charges(charges, relation)
     value, name = sums.largest_of_cases(
         charges, asked, delta, work, lambda rest, at: ask_library(rest, at, relation, renyi)

@@ -147,8 +147,8 @@ class Event:
         """Returns the same event without a maximum batch size. The two differ only with probability `full_chance`."""
         return self
 
-    def unamplified(self) -> Event:
-        """Returns the same release as if everyone knew who takes part; costs no less."""
+    def unamplified(self, relation: Neighbouring) -> Event:
+        """Returns the same release as if everyone knew who takes part; costs no less under `relation`."""
         return self
 
     def together(self, size: int, relation: Neighbouring) -> Event | None:

@@ -34,4 +34,12 @@ class DealtBatches:
     batches: int
 
 
-Sampling = EveryUnit | PoissonBatch | FixedSizeBatch | DealtBatches
+@dataclass(frozen=True, slots=True)
+class PermutedBatches:
+    """All units in a uniformly random order, cut into `batches` batches of `batch` units; the rest is in none."""
+
+    batch: int
+    batches: int
+
+
+Sampling = EveryUnit | PoissonBatch | FixedSizeBatch | DealtBatches | PermutedBatches

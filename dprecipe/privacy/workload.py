@@ -180,6 +180,6 @@ def uncap_charges(charges: Iterable[Charge]) -> tuple[Charge, ...]:
     return tuple(Charge(charge.event.uncapped(), charge.count) for charge in charges)
 
 
-def unamplify_charges(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+def unamplify_charges(charges: Iterable[Charge], relation: Neighbouring) -> tuple[Charge, ...]:
     """Returns the same charges as if everyone knew who takes part (`Event.unamplified`)."""
-    return tuple(Charge(charge.event.unamplified(), charge.count) for charge in charges)
+    return tuple(Charge(charge.event.unamplified(relation), charge.count) for charge in charges)

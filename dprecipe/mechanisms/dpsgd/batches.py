@@ -10,20 +10,23 @@ from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.dpsgd.phases import DpsgdRun
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.noisy_sum import solve
-from dprecipe.noisy_sum.sampling import TruncatedPoissonSampling
+from dprecipe.noisy_sum.sampling import FixedSizeSampling, PermutedSampling, TruncatedPoissonSampling
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import PoissonGaussian
 
+ONE_SIZE = ("truncated_poisson", "fixed_size", "permuted")
+"""Schemes whose batches depend on how many units there are."""
 FEW_STEPS = 4
 """The number of steps of an epoch below which units are dealt nearly in vain."""
 
 
 def check_one_size(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     """Warns of what batches of a fixed size cost where a unit is added or removed (P118)."""
-    if spec.sampling.scheme != "fixed_size" or facts.budget.neighbouring != "add_or_remove_one":
+    sampling = spec.sampling
+    if not isinstance(sampling, FixedSizeSampling | PermutedSampling):
         return
-    if spec.sampling.batch_size >= facts.size:
+    if facts.budget.neighbouring != "add_or_remove_one" or sampling.batch_size >= facts.size:
         return
     yield Finding(
         "P118",
@@ -48,10 +51,17 @@ def _compare_with_poisson(spec: Dpsgd, facts: Facts) -> str:
         accountants.epsilon(charges, budget.delta, Neighbouring(budget.neighbouring), budget.accountant)
         for charges in (
             events,
-            [Charge(PoissonGaussian(x.event.participation, x.event.multipliers[0]), x.count) for x in events],
+            [_as_poisson(charge) for charge in events],
         )
     )
     return f": ε = {ours:.4g}, with scheme poisson {poisson:.4g}"
+
+
+def _as_poisson(charge: Charge) -> Charge:
+    """Returns as many steps at the same rate, with batches that units join independently."""
+    event = charge.event
+    rate = event.participation / event.steps
+    return Charge(PoissonGaussian(rate, event.multipliers[0]), charge.count * event.steps)
 
 
 def check_batches(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
@@ -89,7 +99,7 @@ def _check_epoch(run: DpsgdRun) -> Iterator[Finding]:
 
 def check_hidden_size(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     """A cap on batches, or batches of one size, are accounted for a known number of training units."""
-    if facts.data.hides_size and spec.sampling.scheme in ("truncated_poisson", "fixed_size"):
+    if facts.data.hides_size and spec.sampling.scheme in ONE_SIZE:
         yield Finding(
             "P127",
             f"{spec.sampling.scheme} is accounted for a known number of units, and data.size declares a bound",
@@ -97,7 +107,7 @@ def check_hidden_size(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
             "data.size, if it may be public",
             "mechanism.sampling.scheme",
         )
-    elif facts.data.split is not None and spec.sampling.scheme in ("truncated_poisson", "fixed_size"):
+    elif facts.data.split is not None and spec.sampling.scheme in ONE_SIZE:
         yield Finding(
             "P128",
             f"{spec.sampling.scheme} is accounted for a known number of training units, and data.test.split leaves a "

@@ -1,6 +1,6 @@
 """The events of DP-SGD's steps; any mechanism of noisy sums may release them."""
 
-from dprecipe.privacy.dealt_sums import DealtGaussian
+from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
@@ -15,6 +15,7 @@ EVENTS = (
     PoissonGaussian,
     GroupedGaussian,
     DealtGaussian,
+    PermutedGaussian,
     PoissonLaplace,
     TruncatedPoissonGaussian,
     FixedSizeGaussian,

@@ -21,12 +21,13 @@ from dprecipe.noisy_sum.sampling import (
     BatchSchedule,
     FixedSizeSampling,
     Pace,
+    PermutedSampling,
     TruncatedPoissonSampling,
     count_batches,
     piece_starts,
     split_steps,
 )
-from dprecipe.privacy.dealt_sums import DealtGaussian
+from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.events import Charge, Event, run_lengths
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import (
@@ -145,6 +146,8 @@ class DpsgdRun:
                 return TruncatedPoissonGaussian(q, z, size, cap)
             case FixedSizeSampling(batch_size=fixed) if fixed < size:
                 return FixedSizeGaussian(size, fixed, z)
+            case PermutedSampling(batch_size=fixed) if fixed < size:
+                return PermutedGaussian(size, fixed, self.pace.steps_per_event, z)
         if self.spec.sampling.scheme == "dealt" and self.pace.steps_per_event > 1:
             return DealtGaussian(z, self.pace.steps_per_event)
         if self.l1:

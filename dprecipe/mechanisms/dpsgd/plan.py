@@ -167,7 +167,7 @@ class DpsgdPlan(UsualPlan):
     def describe(self) -> list[tuple[str, str]]:
         clip, phases = self.clip, self.phases
         cap = "" if self.cap is None else f", {self.cap:,} at most"
-        exact = ", exactly" if self.scheme == "fixed_size" else ""
+        exact = ", exactly" if self.scheme in ("fixed_size", "permuted") else ""
         name = "clip norm" if clip.norms is None or len(set(clip.norms)) == 1 else "clip norms"
         multiplier = _format_range([phase.noise_multiplier for phase in phases])
         family = ", laplace" if self.noise_family == "laplace" else ""
@@ -214,7 +214,8 @@ class DpsgdPlan(UsualPlan):
     def _rates(self) -> str:
         rates = [rate for rate in map(self._rate, self.phases) if rate is not None]
         if not rates:
-            each = f"one of the {self.steps_per_epoch:,} steps of an epoch" if self.scheme == "dealt" else "every step"
+            steps = f"one of the {self.steps_per_epoch:,} steps of an epoch"
+            each = {"dealt": steps, "permuted": f"at most {steps}"}.get(self.scheme, "every step")
             return f"each unit in {each}"
         return f"{rates[0]:.6g}" if len(set(rates)) == 1 else _format_range([float(f"{rate:.6g}") for rate in rates])
 

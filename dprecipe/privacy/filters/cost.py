@@ -161,7 +161,7 @@ def _cost_of_one(
         return cost_of_profile(profile, orders_A)
     steps = 2 if relation is Neighbouring.REPLACE_ONE else 1  # the largest loss is that of adding or removing a unit
     if event.needs_group_privacy(relation):
-        known = event.unamplified().squared_mu(1, relation)
+        known = event.unamplified(relation).squared_mu(1, relation)
         largest = steps * event.max_loss if known is None else orders_A * (known / 2)
         return np.minimum(_replace_in_two_steps(event, orders_A), largest), 0.0
     curve_A = np.minimum(event.rdp(orders, relation), steps * event.max_loss)

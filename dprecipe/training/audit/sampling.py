@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.audit.results import Equality, Excess, Frequency, TestEvidence, Variance
 from dprecipe.privacy.events import Event
-from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PermutedBatches, PoissonBatch
 from dprecipe.training.audit.crafted import CraftedRecords
 from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.audit.rig import Rig
@@ -131,6 +131,11 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
             yield _finding("batch_size", text, Equality(differing=int((sizes != units).sum()), compared=len(sizes)))
         case DealtBatches(count):
             yield from _examine_partition(member_KU, sizes, count)
+        case PermutedBatches(planned, count):
+            text = "every batch has the planned size"
+            yield _finding("batch_size", text, Equality(differing=int((sizes != planned).sum()), compared=len(sizes)))
+            yield from _examine_rates(member_KU, planned / units)
+            yield from _examine_epochs(member_KU, count)
     yield from _examine_repeats(member_KU)
 
 
@@ -206,6 +211,14 @@ def _examine_repeats(member_KU: NDArray[np.bool_]) -> Iterator[AuditFinding]:
     text = "no batch comes again, neither later in an attempt nor after a resume"
     evidence = _frequency(int(both[worst]), int(sizes[one[worst]]), float(shares[worst]))
     yield AuditFinding("program", "sampling_again", text, evidence, len(one))
+
+
+def _examine_epochs(member_KU: NDArray[np.bool_], count: int) -> Iterator[AuditFinding]:
+    whole = len(member_KU) // count * count
+    if whole:
+        times_EU = member_KU[:whole].reshape(-1, count, member_KU.shape[1]).sum(axis=1)
+        text = "no unit is in two batches of an epoch"
+        yield _finding("partition", text, Equality(differing=int((times_EU > 1).sum()), compared=times_EU.size))
 
 
 def _examine_partition(member_KU: NDArray[np.bool_], sizes: NDArray[np.int64], count: int) -> Iterator[AuditFinding]:

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from dprecipe.faults import InternalFault
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.events import Event
-from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PermutedBatches, PoissonBatch
 from dprecipe.training.canaries.contract import Coins, Floats, Layout, Numbers, Placement, place_canaries
 from dprecipe.training.engine.clipped_sum import ClippedSum, add_sparse_units, group_slices
 from dprecipe.training.engine.clipping import Clipping
@@ -201,7 +201,7 @@ def _probability_of(event: Event, units: int) -> float:
     match event.sampling():
         case PoissonBatch(rate):
             return float(rate)
-        case FixedSizeBatch(batch):
+        case FixedSizeBatch(batch) | PermutedBatches(batch):
             return batch / units
         case DealtBatches(batches):
             return 1 / batches

@@ -10,7 +10,7 @@ import pytest
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noisy_sum.batches import UnitNumbers, draw_batch
 from dprecipe.privacy.audit.verdicts import p_value
-from dprecipe.privacy.dealt_sums import DealtGaussian
+from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
@@ -28,6 +28,7 @@ EVENTS: tuple[Event, ...] = (
     FixedSizeGaussian(UNITS, 60, 1.0),
     Gaussian(1.0),
     DealtGaussian(1.0, 16),
+    PermutedGaussian(UNITS, 60, 16, 1.0),
 )
 
 
@@ -76,6 +77,11 @@ def test_faults_of_sampling_are_seen() -> None:
     assert "partition" in failed(dealt, draws(PoissonGaussian(1 / 16, 1.0)))
     permuted = shuffle(UNITS // 16)
     assert "batch_sizes" in failed(dealt, [next(permuted) for _ in range(STEPS // 16 * 16)])
+    cut = EVENTS[5]
+    assert "batch_size" in failed(cut, draws(dealt))
+    assert "partition" in failed(cut, draws(EVENTS[2]))
+    in_order = [np.arange(60 * k, 60 * k + 60) for k in range(16)] * (STEPS // 16)
+    assert "sampling_last" in failed(cut, in_order)
     whole = draws(dealt)[: STEPS // 16 * 16]
     assert "sampling_pairs" in failed(dealt, [np.unique(np.concatenate([b // 2 * 2, b // 2 * 2 + 1])) for b in whole])
 

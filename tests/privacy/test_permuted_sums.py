@@ -1,0 +1,148 @@
+"""Permuted epochs: golden figures, all orders of a few units, and simulated runs with the program's own sampler."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from dprecipe.noise.entropy import Secrets
+from dprecipe.noisy_sum.batches import draw_batch
+from dprecipe.privacy import accountants, cross_check, groups
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.dealt_sums import PermutedGaussian
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.noisy_sums import FixedSizeGaussian, Gaussian
+
+ADD, REPLACE, BLANK = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE, Neighbouring.ZERO_OUT_ONE
+RECORDS = json.loads((Path(__file__).parents[1] / "golden" / "batches.json").read_text())["records"]
+
+
+def epsilon(event: PermutedGaussian, epochs: int, relation: Neighbouring = ADD) -> float:
+    return accountants.epsilon([Charge(event, epochs)], 1e-5, relation, "pld")
+
+
+def of(group: str) -> list[tuple[PermutedGaussian, int, dict]]:
+    found = []
+    for record in RECORDS:
+        given = record["inputs"]
+        if record["group"] == group:
+            found.append(
+                (PermutedGaussian(given["N"], given["B"], given["t"], given["sigma"]), given["epochs"], record)
+            )
+    return found
+
+
+@pytest.mark.parametrize(("event", "epochs", "record"), of("shuffle_drop_last"))
+def test_epochs_have_the_values_of_another_computation(event: PermutedGaussian, epochs: int, record: dict) -> None:
+    found = accountants.epsilon([Charge(event, epochs)], record["inputs"]["delta"], ADD, "pld")
+    assert found >= record["value"] * (1 - record["tol"])
+    if record["inputs"]["direction"] == "remove":
+        assert found <= record["value"] * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("relation", [REPLACE, BLANK])
+def test_units_that_keep_their_place_cost_no_more_than_both_bounds(relation: Neighbouring) -> None:
+    event = PermutedGaussian(60_000, 256, 234, 2.2)
+    found = epsilon(event, 20, relation)
+    known = accountants.epsilon([Charge(Gaussian(2.2), 20)], 1e-5, relation, "pld")
+    assert found <= known
+    assert epsilon(event, 20) < found
+    few = PermutedGaussian(1438, 128, 11, 3.0)
+    assert epsilon(few, 10, BLANK) == pytest.approx(
+        accountants.epsilon([Charge(Gaussian(3.0), 10)], 1e-5, BLANK, "pld"), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize(("others", "unit"), [(-1.0, 1.0), (0.0, 1.0), (0.5, -1.0)])
+def test_all_orders_of_four_units_are_below_the_pair(others: float, unit: float) -> None:
+    """Two steps of one unit each, of four and of three units; attained where all others pull the other way."""
+    sigma = 1.1
+    x_N = np.arange(-8, 8, 0.02)
+    first, second = np.meshgrid(x_N, x_N)
+
+    def density(gradients: list[float]) -> NDArray:
+        orders = list(itertools.permutations(gradients))
+        total = sum(stats.norm.pdf(first, o[0], sigma) * stats.norm.pdf(second, o[1], sigma) for o in orders)
+        return total / len(orders)  # type: ignore[no-any-return]
+
+    larger, smaller = density([others] * 3 + [unit]), density([others] * 3)
+    charges = [Charge(PermutedGaussian(4, 1, 2, sigma), 1)]
+    for eps in (0.0, 0.3, 1.0):
+        pairs = ((larger, smaller), (smaller, larger))
+        exact = max(float(np.maximum(p - math.exp(eps) * q, 0).sum()) * 4e-4 for p, q in pairs)
+        stated = accountants.delta(charges, eps, ADD, "pld")
+        assert exact <= stated + 2e-6
+        if others == -1.0:
+            assert stated == pytest.approx(exact, rel=2e-3)
+
+
+def test_one_step_an_epoch_is_a_batch_of_a_fixed_size() -> None:
+    one = [Charge(PermutedGaussian(500, 40, 1, 2.0), 9)]
+    same = [Charge(FixedSizeGaussian(500, 40, 2.0), 9)]
+    for relation in (ADD,):
+        ours, theirs = (accountants.epsilon(each, 1e-5, relation, "pld") for each in (one, same))
+        assert ours == pytest.approx(theirs, rel=1e-3)
+
+
+@pytest.mark.parametrize("relation", Neighbouring)
+def test_the_library_agrees(relation: Neighbouring) -> None:
+    charges = [Charge(PermutedGaussian(1438, 128, 11, 3.0), 2)]
+    answer = cross_check.ask_library(charges, 1e-5, relation)
+    assert answer.name == "dp_accounting.pld"
+    assert answer.epsilon == pytest.approx(accountants.epsilon(charges, 1e-5, relation, "pld"), rel=1e-3)
+
+
+def test_the_batches_of_the_smaller_data_set_are_full() -> None:
+    with pytest.raises(ValueError, match=r"batch \* batches < size"):
+        PermutedGaussian(1280, 128, 10, 1.0)
+    assert PermutedGaussian(1281, 128, 10, 1.0).among_fewer(1, ADD) is None
+    assert PermutedGaussian(1300, 128, 10, 1.0).among_fewer(3, ADD) == PermutedGaussian(1297, 128, 10, 1.0)
+    assert PermutedGaussian(1281, 128, 10, 1.0).among_fewer(1, REPLACE) is not None
+    tight = [Charge(PermutedGaussian(1281, 128, 10, 3.0), 1)]
+    assert groups.bound_groups(tight, 1e-5, ADD, "pld", 1.0, (2,)) == ((2, math.inf),)
+
+
+@pytest.mark.slow
+def test_simulated_runs_come_close_to_the_claim_and_not_beyond() -> None:
+    """The unit's gradient is 1 and all others' -1. A threshold is chosen on one half of the runs, and counted on the
+    other: a sound program fails with probability 0.001 at most by the upper limit."""
+    runs, event, delta = 20_000, PermutedGaussian(7, 2, 3, 1.2), 0.05
+    secrets, noise = Secrets(), np.random.default_rng(2)
+
+    def list_sums(units: int, label: str) -> NDArray:
+        sums = np.zeros((runs, event.batches))
+        for run in range(runs):
+            for step, batch in enumerate(draw_batch(event, units, secrets.stream(label, run))):
+                sums[run, step] = -len(batch) + 2.0 * bool((batch == 6).any())
+        return sums + noise.normal(0, 1.2, sums.shape)
+
+    def ratios(seen_RT: NDArray) -> NDArray:
+        moved_RT = seen_RT + event.batch
+        inside = np.exp(2 * moved_RT / 1.2**2 - 2 / 1.2**2).sum(axis=1)
+        result: NDArray = np.log((1 / 7) + (2 / 7) * inside)
+        return result
+
+    used, without = ratios(list_sums(7, "sampling")), ratios(list_sums(6, "initialization"))
+    half = runs // 2
+
+    def gain(threshold: float) -> float:
+        right, wrong = float((used[:half] > threshold).mean()), float((without[:half] > threshold).mean())
+        return math.log(max(right - delta, 1e-9) / max(wrong, 1e-4))
+
+    threshold = max(np.quantile(used[:half], np.linspace(0.3, 0.99, 60)).tolist(), key=gain)
+    right, wrong = int((used[half:] > threshold).sum()), int((without[half:] > threshold).sum())
+
+    def bound(level: float) -> float:
+        least = stats.beta.ppf(level, right, half - right + 1)
+        return math.log((least - delta) / stats.beta.ppf(1 - level, wrong + 1, half - wrong))
+
+    claim = accountants.epsilon([Charge(event, 1)], delta, ADD, "pld")
+    assert bound(0.0005) <= claim
+    assert bound(0.025) >= 0.7 * claim
