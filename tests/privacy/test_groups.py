@@ -25,6 +25,7 @@ from dprecipe.privacy.noisy_sums import (
     PoissonLaplace,
     TruncatedPoissonGaussian,
 )
+from dprecipe.privacy.tuning.events import SelectedBest
 
 ADD, REPLACE, BLANK = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE, Neighbouring.ZERO_OUT_ONE
 SIZES = st.integers(1, 6)
@@ -192,6 +193,14 @@ def test_data_sets_become_smaller_along_the_chain() -> None:
     assert FixedSizeGaussian(22, 20, 3.0).among_fewer(2, ADD) is None
     both = [Charge(FixedSizeGaussian(22, 20, 3.0), 1), Charge(PoissonLaplace(0.1, 2.0), 1)]
     assert groups.bound_groups(both, 1e-5, ADD, "pld", 2.0, (3,)) == ((3, math.inf),)
+
+
+def test_a_tuned_run_becomes_smaller_with_its_runs() -> None:
+    base = (Charge(FixedSizeGaussian(100, 20, 3.0), 5),)
+    tuned = SelectedBest("fixed", 3.0, None, base)
+    assert tuned.among_fewer(2, ADD) == SelectedBest("fixed", 3.0, None, (Charge(FixedSizeGaussian(98, 20, 3.0), 5),))
+    tight = SelectedBest("fixed", 3.0, None, (Charge(FixedSizeGaussian(22, 20, 3.0), 5),))
+    assert tight.among_fewer(2, ADD) is None
 
 
 def test_events_of_several_kinds_share_one_chain() -> None:

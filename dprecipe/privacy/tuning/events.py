@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
@@ -81,6 +81,11 @@ class SelectedBest(Event):
 
     def is_bounded(self, relation: Neighbouring) -> bool:
         return all(charge.event.is_bounded(relation) for charge in self.base)
+
+    def among_fewer(self, fewer: int, relation: Neighbouring) -> Event | None:
+        among = [(charge.event.among_fewer(fewer, relation), charge.count) for charge in self.base]
+        base = tuple(Charge(event, count) for event, count in among if event is not None)
+        return replace(self, base=base) if len(base) == len(self.base) else None
 
     def needs_group_privacy(self, relation: Neighbouring) -> bool:
         return any(charge.event.needs_group_privacy(relation) for charge in self.base)

@@ -187,7 +187,11 @@ def test_a_killed_run_loses_a_fiftieth_of_its_steps_at_most(
 
 
 @pytest.mark.parametrize(
-    "scheme", ["poisson, batch_size: 64", pytest.param("dealt, batch_size: 256", marks=pytest.mark.slow)]
+    "scheme",
+    [
+        "poisson, batch_size: 64",
+        *(pytest.param(f"{name}, batch_size: 256", marks=pytest.mark.slow) for name in ("dealt", "permuted")),
+    ],
 )
 def test_t9_t24_a_crash_inside_a_transaction_is_charged_and_never_continued(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
@@ -207,7 +211,7 @@ def test_t9_t24_a_crash_inside_a_transaction_is_charged_and_never_continued(
         run(plan, out)
     monkeypatch.undo()
     lost = read(out / "private" / "ledger.jsonl")
-    per_event = 6 if "dealt" in scheme else 1
+    per_event = {"dealt": 6, "permuted": 5}.get(scheme.partition(",")[0], 1)
     assert count_events(lost.unsettled) >= 1
     assert count_events(lost.charges) * per_event >= 8  # two of the ten were the check of the noise, and the rehearsal
     done = run(plan, out, resume=True)
@@ -348,7 +352,10 @@ def test_a_rehearsal_spends_nothing_and_leaves_nothing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("sampling", ["poisson, batch_size: 9", "fixed_size, batch_size: 9", "dealt, batch_size: 10"])
+@pytest.mark.parametrize(
+    "sampling",
+    ["poisson, batch_size: 9", "fixed_size, batch_size: 9", "dealt, batch_size: 10", "permuted, batch_size: 9"],
+)
 def test_a_rehearsal_takes_all_records_that_a_unit_may_have_and_then_one(
     small: Small, sampling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
