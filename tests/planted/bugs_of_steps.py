@@ -178,6 +178,22 @@ SAMPLING_BUGS = (
         "batch_of = stream.words(units).argsort().argsort() * batches // max(1, units)",
     ),
     bug(
+        "order_never_permuted",
+        "permuted",
+        "batches are cut from the records as they stand in the file: everybody knows who is in which",
+        BATCHES,
+        "order = draw_order(units, stream)",
+        "order = np.arange(units)",
+    ),
+    bug(
+        "remainder_kept",
+        "permuted",
+        "the last batch of an order keeps the remainder: a record more changes two batches",
+        BATCHES,
+        "yield np.sort(order[start : start + batch])",
+        "yield np.sort(order[start : start + batch if start + batch < batch * batches else units])",
+    ),
+    bug(
         "one_order_for_all_passes",
         "dealt",
         "records are dealt to batches once, and not anew in each pass",
