@@ -62,8 +62,8 @@ ACCOUNT_BUGS = (
         "linear",
         "every ε is that at ten times the δ it is stated for",
         "privacy/accountants.py",
-        "(_for_accountant(charges, accountant), delta, Neighbouring(neighbouring), accountant)",
-        "(_for_accountant(charges, accountant), 10 * delta, Neighbouring(neighbouring), accountant)",
+        "(_for_accountant(charges, relation, accountant), delta, relation, accountant)",
+        "(_for_accountant(charges, relation, accountant), 10 * delta, relation, accountant)",
     ),
     bug(
         "epsilon_rounded_down",
