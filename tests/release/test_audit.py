@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dprecipe.privacy.audit.program import make_audit
 from dprecipe.privacy.audit.any_program import gaussian_curve
+from dprecipe.privacy.audit.program import make_audit
 from dprecipe.privacy.audit.results import AttackTrials, Audit, Excess, Frequency, Guesses
 from dprecipe.privacy.audit.verdicts import judge_bound, judge_test
 from dprecipe.release import figures

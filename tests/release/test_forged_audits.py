@@ -16,9 +16,8 @@ from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.noisy_sum.certificate import AUDIT_TESTS
 from dprecipe.planning.audit import naming_of
-from dprecipe.privacy.audit.implied import implied_epsilon, step_curve, step_mu
+from dprecipe.privacy.audit.implied import implied_epsilon, run_curve, step_curve, step_mu
 from dprecipe.privacy.audit.program import make_audit
-from dprecipe.privacy.audit.implied import run_curve
 from dprecipe.privacy.audit.results import AttackTrials, Audit, AuditBound, Excess, Frequency, Guesses, Variance
 from dprecipe.privacy.audit.verdicts import judge_bound, judge_test, lower_bound, share_level
 from dprecipe.release.audit import find_contradictions

@@ -124,8 +124,8 @@ def _chance(m: int, r: int, v: int, curve: tuple[tuple[float, float], ...]) -> f
 def _evaluate(
     m: int, r: int, v: int, epsilons_E: Floats, deltas_E: Floats, multipliers_DEK: Floats
 ) -> tuple[float, Floats]:
-    """Returns the bound of any multipliers (2, E, r), clipped at 0, max_k (c_k - Σ y a) + m Σ_e δ_e max_k y_ek, and what
-    stands under the first maximum (r + 1,)."""
+    """Returns the bound of any multipliers (2, E, r), clipped at 0, max_k (c_k - Σ y a) + m Σ_e δ_e max_k y_ek, and
+    what stands under the first maximum (r + 1,)."""
     y_DEK = np.maximum(np.nan_to_num(multipliers_DEK, nan=0.0, posinf=0.0, neginf=0.0), 0.0)
     k_K = np.arange(r, dtype=np.float64)
     growth_E1 = np.exp(epsilons_E)[:, None]
