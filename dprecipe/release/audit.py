@@ -312,7 +312,7 @@ def _explain(bounds: Sequence[AuditBound]) -> str:
         )
     if any(bound.p_value is not None for bound in bounds):
         parts.append(
-            "Canaries of a run: p bounds the probability of so many right names for any program that keeps to the "
+            "Canaries of a run: p bounds the probability of as many right names for any program that keeps to the "
             "claimed curve δ(ε), and refutes the claim below one minus the confidence. The lower bound beside it is "
             "implied: it holds of programs whose curve is a Gaussian's."
         )

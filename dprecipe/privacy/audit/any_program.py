@@ -1,4 +1,4 @@
-"""The chance that so many canaries of one run are named right, over all programs that keep to a claimed curve.
+"""The chance that v or more canaries of one run are named right, over all programs that keep to a claimed curve.
 
 Of m canaries, each in the run by a fair coin of its own, r are named "in" or "out"; r is fixed before the run. p_k is
 the probability that k names are right. If δ(ε) bounds both directions of one canary in or out with all else fixed,
@@ -68,7 +68,7 @@ def chance_on_curve(guesses: Guesses, curve: Curve) -> float:
 
 
 def lower_mu_of_guesses(guesses: Guesses, confidence: float, *, roughly: bool = False) -> float:
-    """Returns the largest μ, of a grid of 0.5 %, of which no program that is μ-GDP names as many right with probability
+    """Returns the largest μ, of a grid of 0.5 %, for which no μ-GDP program names as many right with probability
     1 - confidence; 0 if there is none. `roughly`: some 3 % lower, in a quarter of the time.
 
     Guarantees: a program whose canaries each keep to the curve of a Gaussian pair gives more than its μ with

@@ -172,12 +172,12 @@ class AuditBound(Block):
     confidence: Fraction
     delta: Annotated[float, Field(ge=0, lt=1)] | None = Field(description="of a bound of ε")
     curve: Annotated[tuple[CurvePoint, ...], Field(min_length=1, max_length=1000)] | None = Field(
-        description="the claimed profile that a rate, or the chance of so many right names, is compared with"
+        description="the claimed profile that a rate, or the chance of the right names, is compared with"
     )
     measure: Measure
     claimed: NonNegativeFloat = Field(description="the claim's upper bound, in this measure")
     p_value: Share | None = Field(
-        description="of guesses: no program that keeps to the curve has so many right with a larger probability"
+        description="of guesses: no program that keeps to the curve has as many right with a larger probability"
     )
     lower: NonNegativeFloat = Field(
         description="a sound program gives more than its true value with probability at most 1 - confidence; of "
