@@ -259,15 +259,20 @@ def describe_canaries(plan: Plan) -> list[tuple[str, str]]:
     count, block = canaries_of(plan), plan.audit
     if not count or block is None:
         return []
-    from dprecipe.privacy.audit.counts import lower_epsilon_of_guesses  # needed by few plans
+    from dprecipe.privacy.audit.any_program import lower_epsilon_of_guesses  # needed by few plans
+    from dprecipe.privacy.audit.implied import run_curve
     from dprecipe.privacy.audit.power import smallest_fault
     from dprecipe.privacy.audit.results import Guesses
 
     naming, units = naming_of(plan), plan.data.planned_units + count
     guesses = Guesses(canaries=count, named_in=naming.each, named_out=naming.each, correct=naming.expected)
     terms = (block.confidence, plan.guarantee.delta)
-    shown = lower_epsilon_of_guesses(guesses, *terms)
-    fault = smallest_fault(guesses, block.confidence, plan.guarantee.epsilon, plan.guarantee.delta)
+    shown = lower_epsilon_of_guesses(guesses, *terms, roughly=True)
+    budget, guarantee = plan.budget, plan.guarantee
+    curve = run_curve(
+        (*plan.stage_charges, *plan.mechanism_plan.events), budget.neighbouring, budget.accountant, guarantee.epsilon
+    )
+    fault = smallest_fault(guesses, block.confidence, guarantee.epsilon, guarantee.delta, curve)
     seen = "none is large enough to be called one" if fault is None else f"ε = {fault:.3g} or more is called one"
     return [
         (

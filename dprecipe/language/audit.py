@@ -33,7 +33,7 @@ class AuditBlock(Block):
     canaries: Annotated[int, Field(ge=MIN_CANARIES, le=MAX_CANARIES)] | None = Field(
         None,
         description="synthetic units, each in the run by a secret coin; whether it tells them apart is a "
-        "lower bound of ε",
+        "test of the claimed curve",
     )
     canary: Literal["gradient", "record"] = Field(
         "gradient", description="what a canary is: a gradient of the full clip norm, or a record with its label"

@@ -19,7 +19,7 @@ from dprecipe.planning.audit import canaries_of, naming_of
 from dprecipe.privacy.audit.implied import implied_epsilon, step_curve, step_mu
 from dprecipe.privacy.audit.program import digest_program, digest_sources
 from dprecipe.privacy.audit.results import Audit, AuditBound, AuditTest, Depth, Guesses
-from dprecipe.privacy.audit.verdicts import is_deterministic, judge_bound, judge_test, share_level
+from dprecipe.privacy.audit.verdicts import describe_chance, is_deterministic, judge_bound, judge_test, share_level
 from dprecipe.privacy.rounding import round_down
 from dprecipe.release.meaning import read_up
 from dprecipe.release.no_model import has_no_model
@@ -27,6 +27,9 @@ from dprecipe.release.schema import Predicate
 
 CLOSE = 3e-6
 """Largest relative difference of two computations of one printed number: a unit of its sixth digit, and a little."""
+
+CLOSE_SOLUTIONS = 2e-2
+"""The same of two solutions of a linear programme: each is a bound, and the better one depends on the solver."""
 
 
 def find_contradictions(stated: Predicate, plan: Plan) -> list[str]:
@@ -136,13 +139,16 @@ def _check_bound(stated: AuditBound) -> Iterator[str]:
         curve=None if stated.curve is None else [(point.epsilon, point.delta) for point in stated.curve],
         implied_epsilon=stated.implied_epsilon,
     )
-    for name in ("claimed", "lower", "smallest_fault"):
+    solved = CLOSE_SOLUTIONS if isinstance(stated.evidence, Guesses) else CLOSE
+    for name, close in (("claimed", CLOSE), ("lower", solved), ("smallest_fault", CLOSE), ("p_value", solved)):
         value, expected = getattr(stated, name), getattr(again, name)
-        if not _is_close(value, expected):
+        if not _is_close(value, expected, close):
             yield f"{name}: {value!r} stated, the counts give {expected!r}"
-    if stated.refuted is not (stated.lower > stated.claimed):
+    if stated.refuted is not stated.contradicted:
         yield "refuted: not what the bound says"
-    if stated.refuted:
+    if stated.refuted and stated.p_value is not None:
+        yield f"refuted: {describe_chance(stated)}, where {1 - stated.confidence:.3g} is the least that is allowed"
+    elif stated.refuted:
         yield f"refuted: the lower bound {stated.lower!r} exceeds the claimed {stated.claimed!r}"
 
 
@@ -200,10 +206,10 @@ def _are_close(stated: Sequence[tuple[float, float]], expected: Sequence[tuple[f
     )
 
 
-def _is_close(stated: float | None, expected: float | None) -> bool:
+def _is_close(stated: float | None, expected: float | None, close: float = CLOSE) -> bool:
     if stated is None or expected is None:
         return stated is expected
-    return math.isclose(stated, expected, rel_tol=CLOSE, abs_tol=1e-300)
+    return math.isclose(stated, expected, rel_tol=close, abs_tol=1e-300)
 
 
 TITLE = "The claim attacked"
@@ -249,6 +255,13 @@ def list_audit_lines(audit: Audit | None) -> list[str]:
 def describe_bound(bound: AuditBound) -> str:
     """Returns a bound beside its claim, in words."""
     symbol, fault = SYMBOLS[bound.measure], bound.smallest_fault
+    if bound.p_value is not None:
+        return (
+            f"an attack on {DEPTHS[bound.depth]}: {describe_chance(bound)}; of a program whose curve is a Gaussian's "
+            f"it implies {symbol} >= {read_down(bound.lower)}, where at most {read_up(bound.claimed)} is claimed, at a "
+            f"confidence of {bound.confidence:g}; it would probably see "
+            + ("no fault at all" if fault is None else f"a fault from {symbol} = {read_up(fault)} on")
+        )
     implied = "" if bound.implied_epsilon is None else f" (implied ε of the run: {bound.implied_epsilon:g})"
     return (
         f"an attack on {DEPTHS[bound.depth]} shows {symbol} >= {read_down(bound.lower)}{implied}, where at most "
@@ -297,6 +310,12 @@ def _explain(bounds: Sequence[AuditBound]) -> str:
             "Implied ε: of the whole run at the claim's δ, if every step were as the bound of one says, and sampled as "
             "planned; it is no bound."
         )
+    if any(bound.p_value is not None for bound in bounds):
+        parts.append(
+            "Canaries of a run: p bounds the probability of as many right names for any program that keeps to the "
+            "claimed curve δ(ε), and refutes the claim below one minus the confidence. The lower bound beside it is "
+            "implied: it holds of programs whose curve is a Gaussian's."
+        )
     return " ".join(parts)
 
 
@@ -319,7 +338,7 @@ def describe_evidence(bound: AuditBound) -> str:
     seen = bound.evidence
     if isinstance(seen, Guesses):
         named = seen.named_in + seen.named_out
-        return f"{seen.correct:,} of {named:,} names right, of {seen.canaries:,} canaries"
+        return f"{seen.correct:,} of {named:,} names right, of {seen.canaries:,} canaries; p <= {bound.p_value:.3g}"
     return (
         f"called in: {seen.positives_in:,} of {seen.trials_in:,} with the canary, {seen.positives_out:,} of "
         f"{seen.trials_out:,} without"

@@ -13,6 +13,8 @@ from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import Fault
 from dprecipe.privacy import accountants, cross_check
+from dprecipe.privacy.audit.implied import run_curve
+from dprecipe.privacy.audit.results import Guesses
 from dprecipe.privacy.events import Charge
 from dprecipe.release import claim as claims
 from dprecipe.release.rebuild import Rebuilt
@@ -56,7 +58,7 @@ def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
     result += _compare_cross_check(third, claim.epsilon, rdp, plan, charges, notes)
     if stated.mechanism.kind == plan.mechanism:
         result += part.check_numbers(stated.mechanism, plan, charges, claim.epsilon)
-    return result + _check_profile(stated, rebuilt)
+    return result + _check_profile(stated, rebuilt) + _check_audited_curve(stated, rebuilt)
 
 
 def _check_repeated(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
@@ -147,6 +149,22 @@ def _check_groups(claim: Claim, recomputed: tuple[GroupBound, ...]) -> list[str]
     for index, (stated, ours) in enumerate(zip(claim.groups, recomputed, strict=True)):
         numbers = (math.inf if group.epsilon is None else group.epsilon for group in (stated, ours))
         problems += compare_number(f"claim.groups.{index}.epsilon", *numbers)
+    return problems
+
+
+def _check_audited_curve(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
+    """Checks the curve against which a run's canaries are held."""
+    problems, budget = [], rebuilt.plan.budget
+    for index, bound in enumerate(() if stated.audit is None else stated.audit.bounds):
+        if not isinstance(bound.evidence, Guesses):
+            continue
+        place, stated_curve = f"audit.bounds.{index}.curve", bound.curve or ()
+        curve = run_curve(rebuilt.charges, budget.neighbouring, budget.accountant, stated.claim.epsilon)
+        if [point.epsilon for point in stated_curve] != [e for e, _ in curve]:
+            problems.append(f"{place}: not at the points that belong to the claimed ε")
+            continue
+        for number, (point, (_, delta)) in enumerate(zip(stated_curve, curve, strict=True)):
+            problems += compare_number(f"{place}.{number}.delta", point.delta, delta)
     return problems
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dprecipe.privacy.audit.any_program import gaussian_curve
 from dprecipe.privacy.audit.program import make_audit
 from dprecipe.privacy.audit.results import AttackTrials, Audit, Excess, Frequency, Guesses
 from dprecipe.privacy.audit.verdicts import judge_bound, judge_test
@@ -40,6 +41,7 @@ def audit_of(**changes: Any) -> Audit:
             confidence=0.95,
             claimed=3.0,
             delta=1e-5,
+            curve=gaussian_curve(0.719),
         ),
     ]
     return make_audit(PLAN, **{"tests": tests, "bounds": bounds, **changes})
@@ -79,6 +81,7 @@ def test_each_bound_says_which_faults_it_would_have_seen() -> None:
         confidence=0.95,
         claimed=8.0,
         delta=1e-5,
+        curve=gaussian_curve(1.7),
     )
     assert describe_bound(of_run).endswith("would probably see no fault at all") is (of_run.smallest_fault is None)
     assert describe_bound(blind).endswith("would probably see no fault at all")

@@ -16,12 +16,14 @@ from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.noisy_sum.certificate import AUDIT_TESTS
 from dprecipe.planning.audit import naming_of
-from dprecipe.privacy.audit.implied import implied_epsilon, step_curve, step_mu
+from dprecipe.privacy.audit.implied import implied_epsilon, run_curve, step_curve, step_mu
 from dprecipe.privacy.audit.program import make_audit
 from dprecipe.privacy.audit.results import AttackTrials, Audit, AuditBound, Excess, Frequency, Guesses, Variance
 from dprecipe.privacy.audit.verdicts import judge_bound, judge_test, lower_bound, share_level
 from dprecipe.release.audit import find_contradictions
 from dprecipe.release.certificate import to_bytes
+from dprecipe.release.rebuild import rebuild_predicate
+from dprecipe.release.recompute import recompute_numbers
 from dprecipe.release.schema import Predicate, Statement
 from dprecipe.release.untrusted import ContentError, parse_object, validate_document
 from dprecipe.release.verify import verify
@@ -302,6 +304,8 @@ def canaries_of_run(plan: Plan, **changes: Any) -> AuditBound:
     fields = {"canaries": CANARIES, "named_in": each, "named_out": each, "correct": round(1.2 * each)}
     fields |= {name: changes.pop(name) for name in tuple(changes) if name in fields}
     bound: dict[str, Any] = {"confidence": 0.95, "claimed": plan.guarantee.epsilon, "delta": plan.budget.delta}
+    budget = plan.budget
+    bound["curve"] = run_curve(plan.events, budget.neighbouring, budget.accountant, plan.guarantee.epsilon)
     return judge_bound("canaries", "gradient_canaries", "tell no more", Guesses(**fields), **{**bound, **changes})
 
 
@@ -337,6 +341,17 @@ def test_forged_canaries_are_refused(changes: dict[str, Any], place: str, with_c
         changes = {"correct": 2 * naming_of(plan).each, "claimed": 0.5}
     forged = replace_audit(with_canaries, [canaries_of_run(plan, **changes)])
     assert any(place in failure for failure in find_contradictions(forged, plan))
+
+
+@pytest.mark.parametrize("change", [lambda points: points[1:], lambda points: [(e, d / 2) for e, d in points]])
+def test_another_curve_than_that_of_the_events_is_refused(change: Any, with_canaries: Any) -> None:
+    plan = with_canaries.plan
+    curve = [(point.epsilon, point.delta) for point in canaries_of_run(plan).curve or ()]
+    forged = replace_audit(with_canaries, [canaries_of_run(plan, curve=change(curve))])
+    sound, rebuilt = replace_audit(with_canaries, [canaries_of_run(plan)]), rebuild_predicate(forged, [])
+    assert rebuilt is not None
+    assert any("audit.bounds.0.curve" in problem for problem in recompute_numbers(forged, rebuilt, []))
+    assert not any("curve" in problem for problem in recompute_numbers(sound, rebuilt, []))
 
 
 def test_canaries_that_are_left_out_or_twice_are_refused(with_canaries: Any) -> None:

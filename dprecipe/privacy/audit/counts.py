@@ -1,27 +1,20 @@
-"""Lower bounds from what was counted: trials with one record and without it, or one run with many canaries.
-
-The bounds from trials are by exact confidence intervals of the two rates.
+"""Lower bounds from trials with one record and without it, by exact confidence intervals of the two rates.
 
 The attack (what it looks at, its threshold, its direction) must be fixed before the trials that are counted: by
 theory, or on other trials. The best of several thresholds, judged on the trials that chose it, is no bound.
 
 Notation: t lower bound of the true-positive rate, f upper bound of the false-positive rate, c confidence.
-
-In one run with many canaries, each is in it by a fair coin of its own. How many are named, in and out, must be fixed
-before the run. δ is multiplied by all canaries, not by those named. Notation: m canaries, r of them named "in" or
-"out", v names right, q = e^ε/(1 + e^ε), W binomial of r and q.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.privacy.audit.results import AttackTrials, Guesses
+from dprecipe.privacy.audit.results import AttackTrials
 
 Floats = NDArray[np.float64]
 
@@ -104,57 +97,3 @@ def allowed_rate(curve: Sequence[tuple[float, float]], false_positive_rate: floa
     from dprecipe.privacy.risk import true_positive_rate
 
     return true_positive_rate(curve, false_positive_rate)
-
-
-_TOLERANCE = 1e-9
-
-
-def chance_of_right(guesses: Guesses, epsilon: float, delta: float) -> float:
-    """Returns the largest probability that an attack on an (ε, δ)-DP run names at least this many right:
-    P[W >= v] + 2 m δ max_{1 <= i <= v} P[v-i <= W < v]/i, at most 1.
-
-    Guarantees: exact up to 1e-10 relative rounding error.
-    Source: Steinke, Nasr & Jagielski 2023, Theorem 5.2.
-    """
-    from scipy import special
-
-    r, v = guesses.named_in + guesses.named_out, guesses.correct
-    if v == 0:
-        return 1.0
-    log_right, log_wrong = -np.logaddexp(0.0, -epsilon), -np.logaddexp(0.0, epsilon)
-    chance = float(special.betainc(v, r - v + 1, math.exp(log_right)))
-    if delta > 0:
-        counts_V = np.arange(v - 1, -1, -1)
-        logs_V = _log_binomial(r, counts_V) + counts_V * log_right + (r - counts_V) * log_wrong
-        alpha = float(np.max(np.cumsum(np.exp(logs_V)) / np.arange(1, v + 1)))
-        chance += 2 * guesses.canaries * delta * alpha
-    return min(1.0, chance)
-
-
-def lower_epsilon_of_guesses(guesses: Guesses, confidence: float, delta: float) -> float:
-    """Returns the largest ε at which this many right names have a probability below 1 - confidence; 0 if there is none.
-
-    Guarantees: an (ε, δ)-DP run gives more than ε with probability at most 1 - confidence. Rejecting an ε rejects all
-    below it, since an (ε', δ)-DP run is (ε, δ)-DP for ε >= ε'.
-    Source: Steinke, Nasr & Jagielski 2023, Section 5.
-    """
-    level = 1 - confidence
-    if not chance_of_right(guesses, 0.0, delta) < level:
-        return 0.0
-    low, high = 0.0, 1.0
-    while chance_of_right(guesses, high, delta) < level:
-        low, high = high, 2 * high
-    while high - low > _TOLERANCE * high:
-        middle = (low + high) / 2
-        if chance_of_right(guesses, middle, delta) < level:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def _log_binomial(n: int, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    from scipy import special
-
-    logs: NDArray[np.float64] = special.gammaln(n + 1) - special.gammaln(counts + 1) - special.gammaln(n - counts + 1)
-    return logs

@@ -15,6 +15,7 @@ from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.rounding import round_down, round_up
 
 _POINTS = 40
+_RUN_POINTS = 20
 _TAIL = 1e-6
 
 
@@ -41,6 +42,14 @@ def step_curve(event: Event) -> tuple[tuple[float, float], ...]:
         raise ValueError(f"an event of kind {event.kind} has no bound for adding or removing a unit")
     grid = [round_up(top * k / _POINTS) for k in range(_POINTS + 1)]
     return tuple((e, min(1.0, round_up(d))) for e, d in accountants.profile(charges, relation, "pld", grid))
+
+
+def run_curve(
+    charges: Sequence[Charge], neighbouring: Neighbouring, accountant: str, epsilon: float
+) -> tuple[tuple[float, float], ...]:
+    """Returns points (ε', δ), rounded up, of the profile that a run claims which claims this ε."""
+    grid = [round_up(epsilon * k / _RUN_POINTS) for k in range(_RUN_POINTS + 1)] if epsilon > 0 else [0.0]
+    return tuple((e, min(1.0, round_up(d))) for e, d in accountants.profile(charges, neighbouring, accountant, grid))
 
 
 def implied_epsilon(

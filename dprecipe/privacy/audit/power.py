@@ -20,13 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.privacy.audit import counts
-from dprecipe.privacy.audit.counts import chance_of_right, lower_epsilon_of_guesses
+from dprecipe.privacy.audit.any_program import Curve, chance_on_curve, lower_epsilon_of_guesses
 from dprecipe.privacy.audit.results import AttackTrials, Guesses
 from dprecipe.privacy.rounding import round_down, round_up
 
 PROBABILITY = 0.8
 _MAX_TIMES = 64.0
 """The multiple of 1 + the claim up to which faults are searched for."""
+_EVERY = 4
+"""The step between the points of a claimed curve that are used: fewer are faster."""
 _TAIL = 8.5
 """The number of standard deviations of a count that sums cover."""
 
@@ -38,11 +40,14 @@ def smallest_fault(
     confidence: float,
     claimed: float,
     delta: float | None = None,
+    curve: Curve | None = None,
 ) -> float | None:
-    """Returns the smallest true value (of the evidence's measure) at which the lower bound exceeds `claimed` with
-    probability `PROBABILITY`, rounded up; None if no value does."""
+    """Returns the smallest true value (of the evidence's measure) at which the claim is refuted with probability
+    `PROBABILITY`, rounded up; None if no value is. `curve`: of the claim, for guesses."""
     if isinstance(evidence, Guesses):
-        return _smallest_of_guesses(evidence, confidence, claimed, delta or 0.0)
+        if curve is None:
+            raise ValueError("guesses are compared with a curve, which is missing")
+        return _smallest_of_guesses(evidence, confidence, claimed, delta or 0.0, curve)
     if evidence.form == "rate":
         return _smallest_rate(evidence, confidence, claimed)
     if evidence.form == "mu":
@@ -67,7 +72,7 @@ def expected_lower(
         parts = (evidence.named_in, evidence.named_out)
         right = sum(part * _share_right(true, delta or 0.0, part / evidence.canaries) for part in parts)
         expected = evidence.model_copy(update={"correct": round(right)})
-        return round_down(lower_epsilon_of_guesses(expected, confidence, delta or 0.0))
+        return round_down(lower_epsilon_of_guesses(expected, confidence, delta or 0.0, roughly=True))
     if evidence.form == "rate":
         raise ValueError("a rate does not determine one program")
     rates = _gaussian_rates(true / 2, true) if evidence.form == "mu" else _response_rates(delta or 0.0, true)
@@ -129,7 +134,9 @@ def _smallest_rate(trials: AttackTrials, confidence: float, claimed: float) -> f
     return min(1.0, round_up(rate))
 
 
-def _smallest_of_guesses(guesses: Guesses, confidence: float, claimed: float, delta: float) -> float | None:
+def _smallest_of_guesses(
+    guesses: Guesses, confidence: float, claimed: float, delta: float, curve: Curve
+) -> float | None:
     from scipy import special
 
     named = guesses.named_in + guesses.named_out
@@ -137,7 +144,7 @@ def _smallest_of_guesses(guesses: Guesses, confidence: float, claimed: float, de
     while high - low > 1:
         middle = (low + high) // 2
         tried = guesses.model_copy(update={"correct": middle})
-        low, high = (low, middle) if chance_of_right(tried, claimed, delta) < 1 - confidence else (middle, high)
+        low, high = (low, middle) if chance_on_curve(tried, curve[::_EVERY]) < 1 - confidence else (middle, high)
     if high > named:
         return None
     needed = high

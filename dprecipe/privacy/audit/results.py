@@ -172,12 +172,16 @@ class AuditBound(Block):
     confidence: Fraction
     delta: Annotated[float, Field(ge=0, lt=1)] | None = Field(description="of a bound of ε")
     curve: Annotated[tuple[CurvePoint, ...], Field(min_length=1, max_length=1000)] | None = Field(
-        description="the claimed profile that a rate is compared with"
+        description="the claimed profile that a rate, or the chance of the right names, is compared with"
     )
     measure: Measure
     claimed: NonNegativeFloat = Field(description="the claim's upper bound, in this measure")
+    p_value: Share | None = Field(
+        description="of guesses: no program that keeps to the curve has as many right with a larger probability"
+    )
     lower: NonNegativeFloat = Field(
-        description="a sound program gives more than its true value with probability at most 1 - confidence"
+        description="a sound program gives more than its true value with probability at most 1 - confidence; of "
+        "guesses, if its curve is that of a Gaussian"
     )
     implied_epsilon: NonNegativeFloat | None = Field(
         description="the ε of the whole run, at the claim's δ, if every step were as the bound says; null: not a step's"
@@ -185,16 +189,24 @@ class AuditBound(Block):
     smallest_fault: PositiveFloat | None = Field(
         description="smallest true value that an audit of these sizes calls a fault with probability 0.8; null: none"
     )
-    refuted: bool = Field(description="whether lower > claimed")
+    refuted: bool = Field(description="whether lower > claimed; of guesses, whether p_value < 1 - confidence")
 
     @model_validator(mode="after")
     def check_parts(self) -> Self:
         form = "epsilon" if isinstance(self.evidence, Guesses) else self.evidence.form
         if self.measure != form:
             raise ValueError(f"measure is not {form}, the form of the evidence")
-        if (self.delta is None) is (form == "epsilon") or (self.curve is None) is (form == "rate"):
-            raise ValueError("delta goes with a bound of epsilon, and curve with a bound of a rate")
+        guessed = isinstance(self.evidence, Guesses)
+        if (self.delta is None) is (form == "epsilon") or (self.curve is None) is (form == "rate" or guessed):
+            raise ValueError("delta goes with a bound of epsilon, and curve with a bound of a rate and with guesses")
+        if (self.p_value is None) is guessed:
+            raise ValueError("p_value goes with guesses")
         return self
+
+    @property
+    def contradicted(self) -> bool:
+        """Returns whether the evidence refutes the claim, by the stated p-value or bound."""
+        return self.lower > self.claimed if self.p_value is None else self.p_value < 1 - self.confidence
 
 
 class Audit(Block):

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from dprecipe.privacy.audit import counts
-from dprecipe.privacy.audit.counts import lower_epsilon_of_guesses
+from dprecipe.privacy.audit.any_program import chance_on_curve, lower_epsilon_of_guesses
 from dprecipe.privacy.audit.power import smallest_fault
 from dprecipe.privacy.audit.results import (
     AttackTrials,
@@ -143,7 +143,7 @@ def judge_bound(
     Args:
         claimed: the μ or ε of the claim; None for a rate, whose claim is the curve.
         delta: δ, for a bound of ε.
-        curve: for a rate, the points (ε, δ) of the claimed profile.
+        curve: for a rate and for guesses, the points (ε, δ) of the claimed profile.
         implied_epsilon: see `dprecipe.privacy.audit.implied`.
 
     Raises:
@@ -158,7 +158,13 @@ def judge_bound(
         raise ValueError(f"a bound of {measure} is compared with a claim, which is missing")
     if (measure == "epsilon") is (delta is None):
         raise ValueError("delta goes with a bound of epsilon")
+    chance: float | None = None
+    if isinstance(evidence, Guesses):
+        if curve is None:
+            raise ValueError("guesses are compared with a curve, which is missing")
+        chance = min(1.0, round_up(chance_on_curve(evidence, curve)))
     lower = round_down(lower_bound(evidence, confidence, delta))
+    fault = smallest_fault(evidence, confidence, claimed, delta, curve)
     return AuditBound(
         depth=depth,
         id=bound_id,
@@ -169,10 +175,22 @@ def judge_bound(
         curve=None if curve is None else tuple(CurvePoint(epsilon=e, delta=d) for e, d in curve),
         measure=measure,
         claimed=claimed,
+        p_value=chance,
         lower=lower,
         implied_epsilon=implied_epsilon,
-        smallest_fault=smallest_fault(evidence, confidence, claimed, delta),
-        refuted=lower > claimed,
+        smallest_fault=fault,
+        refuted=lower > claimed if chance is None else chance < 1 - confidence,
+    )
+
+
+def describe_chance(bound: AuditBound) -> str:
+    """Describes what the guesses of a bound show of the claim: a p-value that holds of any program."""
+    seen = bound.evidence
+    if not isinstance(seen, Guesses) or bound.p_value is None:
+        raise ValueError(f"{bound.id} is no bound of guesses")
+    return (
+        f"{seen.correct:,} of {seen.named_in + seen.named_out:,} names are right, and no program that keeps to the "
+        f"claimed curve δ(ε) gets there with a probability above {bound.p_value:.3g}"
     )
 
 

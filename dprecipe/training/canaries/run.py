@@ -8,7 +8,7 @@ function of the plan's digest. Whether one was in is judged by how far the relea
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -28,9 +28,10 @@ from dprecipe.models.outputs import call_with
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.planning.audit import canaries_of, naming_of
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.audit.implied import run_curve
 from dprecipe.privacy.audit.results import AuditBound, Guesses
-from dprecipe.privacy.audit.verdicts import judge_bound
-from dprecipe.privacy.events import Event
+from dprecipe.privacy.audit.verdicts import describe_chance, judge_bound
+from dprecipe.privacy.events import Charge, Event
 from dprecipe.training.audit.run import ClaimRefuted
 from dprecipe.training.canaries.contract import Coins, Floats, Numbers, RunCanaries, generator_of
 from dprecipe.training.canaries.gradients import GradientCanaries
@@ -76,8 +77,8 @@ def count_guesses(plan: Plan, coins: Coins, scores_M: Floats) -> Guesses:
     return Guesses(canaries=coins.count, named_in=each, named_out=each, correct=correct)
 
 
-def judge_guesses(plan: Plan, guesses: Guesses, epsilon: float) -> AuditBound:
-    """Returns the lower bound of ε that the guesses show, beside the ε that is claimed."""
+def judge_guesses(plan: Plan, guesses: Guesses, charges: Sequence[Charge], epsilon: float) -> AuditBound:
+    """Returns what the guesses show, beside the ε and the profile that are claimed of these charges."""
     block = plan.audit
     if block is None:
         raise InternalFault("canaries of a run that is not audited")
@@ -89,6 +90,7 @@ def judge_guesses(plan: Plan, guesses: Guesses, epsilon: float) -> AuditBound:
         confidence=block.confidence,
         claimed=epsilon,
         delta=plan.budget.delta,
+        curve=run_curve(charges, plan.budget.neighbouring, plan.budget.accountant, epsilon),
     )
 
 
@@ -101,10 +103,7 @@ def describe_bound(canary: str) -> str:
 def refuse_release(path: Path, bound: AuditBound) -> ClaimRefuted:
     """Returns the fault of a run whose claim its canaries have refuted; the folder says why, so that no attempt goes
     on."""
-    reason = (
-        f"the canaries of this run refute its claim: at confidence {bound.confidence:g} it spent at least "
-        f"ε = {bound.lower:g}, and ε = {bound.claimed:g} is claimed"
-    )
+    reason = f"the canaries of this run refute its claim of ε = {bound.claimed:g}: {describe_chance(bound)}"
     content = {"schema": "dprecipe.refuted/v1", "reason": reason, "bound": bound.model_dump(mode="json")}
     try:
         durable.replace_file(path, json.dumps(content, indent=1).encode())

@@ -161,7 +161,7 @@ def judge_canaries(plan: Plan, folder: RunFolder, ledger: Ledger, guesses: Guess
         return None
     budget = plan.budget
     spent = accountants.epsilon(ledger.charges, budget.delta, budget.neighbouring, budget.accountant)
-    bound = judge_guesses(plan, guesses, round_up(spent))
+    bound = judge_guesses(plan, guesses, ledger.charges, round_up(spent))
     if bound.refuted:
         raise refuse_release(folder.refuted, bound)
     return bound

@@ -4,11 +4,9 @@ Simulations draw all trials of an attack at once, with a fixed seed.
 """
 
 import numpy as np
-import pytest
 from scipy import stats
 
-from dprecipe.privacy.audit.counts import lower_epsilon_of_guesses, lower_rates, mu_of_rates, upper_rates
-from dprecipe.privacy.audit.results import Guesses
+from dprecipe.privacy.audit.counts import lower_rates, mu_of_rates, upper_rates
 
 CONFIDENCE = 0.95
 THRESHOLDS = np.linspace(-4.5, 5.5, 200)
@@ -59,33 +57,3 @@ def test_thresholds_chosen_on_one_half_and_judged_on_the_other_keep_the_error():
     rows = np.arange(repetitions)
     judged = mu_of_rates(lower[above_in[rows, chosen]], upper[above_out[rows, chosen]])
     assert np.count_nonzero(judged > mu) <= 33
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_one_run_never_claims_too_much_of_randomised_response(epsilon):
-    """Exactly: each name is right with the largest probability that pure ε allows, and the chance that the bound
-    exceeds ε is summed up. Names leak nothing else, so that this is the worst case of a pure claim."""
-    m = 60
-    right = 1 / (1 + np.exp(-epsilon))
-    bounds = [
-        lower_epsilon_of_guesses(Guesses(canaries=m, named_in=m // 2, named_out=m // 2, correct=v), CONFIDENCE, 0.0)
-        for v in range(m + 1)
-    ]
-    error = stats.binom.pmf(np.arange(m + 1), m, right)[np.array(bounds) > epsilon].sum()
-    assert 0.01 < error <= 1 - CONFIDENCE
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-3), (2.0, 1e-2)])
-def test_one_run_keeps_the_error_where_everything_leaks_with_probability_delta(epsilon, delta):
-    """The worst case that is known: with probability delta all secrets are told, at once; else randomised response."""
-    m = 60
-    right = 1 / (1 + np.exp(-epsilon))
-    bounds = np.array(
-        [
-            lower_epsilon_of_guesses(Guesses(canaries=m, named_in=m, named_out=0, correct=v), 0.95, delta)
-            for v in range(m + 1)
-        ]
-    )
-    masses = (1 - delta) * stats.binom.pmf(np.arange(m + 1), m, right)
-    masses[m] += delta
-    assert masses[bounds > epsilon].sum() <= 0.05

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from dprecipe.privacy import gdp
-from dprecipe.privacy.audit.counts import lower_epsilon_of_guesses
+from dprecipe.privacy.audit.any_program import lower_epsilon_of_guesses
 from dprecipe.privacy.audit.naming import choose_naming
 from dprecipe.privacy.audit.results import Guesses
 
@@ -28,14 +28,14 @@ def expected_right(canaries: int, epsilon: float, each: int) -> int:
 
 def lower(canaries: int, each: int, correct: int) -> float:
     guesses = Guesses(canaries=canaries, named_in=each, named_out=each, correct=correct)
-    return lower_epsilon_of_guesses(guesses, CONFIDENCE, DELTA)
+    return lower_epsilon_of_guesses(guesses, CONFIDENCE, DELTA, roughly=True)
 
 
-@pytest.mark.parametrize(("epsilon", "canaries", "reported"), [(1, 1000, 0.22), (3, 1000, 1.19), (8, 1000, 3.00)])
+@pytest.mark.parametrize(("epsilon", "canaries", "reported"), [(1, 1000, 0.34), (3, 1000, 1.65), (8, 1000, 4.6)])
 def test_the_choice_is_near_the_best(epsilon: float, canaries: int, reported: float) -> None:
     naming = choose_naming(canaries, epsilon, DELTA, CONFIDENCE)
     chosen = lower(canaries, naming.each, naming.expected)
-    tried = range(4, canaries // 2 + 1, 16)
+    tried = range(20, canaries // 2 + 1, 80)
     best = max(lower(canaries, each, expected_right(canaries, epsilon, each)) for each in tried)
     assert naming.expected == expected_right(canaries, epsilon, naming.each)
     assert chosen >= 0.9 * best

@@ -13,7 +13,7 @@ from torch import nn
 from dprecipe.faults import RunFailed
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy import gdp
-from dprecipe.privacy.audit.counts import lower_epsilon_of_guesses
+from dprecipe.privacy.audit.any_program import lower_epsilon_of_guesses
 from dprecipe.privacy.audit.naming import choose_naming
 from dprecipe.privacy.audit.results import Guesses
 from dprecipe.privacy.dealt_sums import DealtGaussian
@@ -134,11 +134,11 @@ def lower_bound(canaries: GradientCanaries, epsilon: float) -> float:
     order = np.argsort(scores)
     correct = int(inside[order[-each:]].sum() + (~inside[order[:each]]).sum())
     guesses = Guesses(canaries=len(inside), named_in=each, named_out=each, correct=correct)
-    return lower_epsilon_of_guesses(guesses, 0.95, 1e-5)
+    return lower_epsilon_of_guesses(guesses, 0.95, 1e-5, roughly=True)
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "count", "reported"), [(1, 1000, 0.22), (3, 1000, 1.19), (8, 1000, 3.00), (8, 10_000, 3.97)]
+    ("epsilon", "count", "reported"), [(1, 1000, 0.36), (3, 1000, 1.68), (8, 1000, 4.7), (8, 10_000, 5.9)]
 )
 def test_a_program_of_ideal_scores_reports_what_theory_says(epsilon: float, count: int, reported: float) -> None:
     """What theory lets ideal scores report, by the median of seven runs (three of the largest). It takes the best of
