@@ -251,12 +251,14 @@ def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool)
     moved = 2.0 if query.relation is Neighbouring.REPLACE_ONE else 1.0
     step = sums.grid_step(query.steps, len(query.sampled))
     accountants: list[tuple[str, Any, float]] = [
-        ("dp_accounting.pld", lambda: pld.PLDAccountant(relation, step), moved),
-        ("dp_accounting.rdp", lambda: rdp.RdpAccountant(neighboring_relation=relation), 1.0),
+        ("dp_accounting.pld", lambda h: pld.PLDAccountant(relation, h), moved),
+        ("dp_accounting.rdp", lambda h: rdp.RdpAccountant(neighboring_relation=relation), 1.0),
     ]
     for name, make, doubled in accountants:
         try:
-            value = _run_accountant(dp_accounting, make, query, delta, doubled)
+            value = _run_accountant(dp_accounting, make(step), query, delta, doubled)
+            if (finer := sums.finer_step(value, query.sampled, delta)) < step:
+                value = _run_accountant(dp_accounting, make(finer), query, delta, doubled)
         except MemoryError:
             if not or_renyi:
                 raise
@@ -266,15 +268,11 @@ def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool)
     return "dp_accounting", math.inf
 
 
-def _run_accountant(library: Any, make: Any, query: _Query, delta: float, doubled: float) -> float | None:
+def _run_accountant(library: Any, accountant: Any, query: _Query, delta: float, doubled: float) -> float | None:
     """Returns ε, or None if this accountant has no answer; `doubled`: the factor by which it multiplies a sensitivity
-    itself.
-
-    Raises:
-        MemoryError: memory runs out; the caller decides whether to ask another accountant.
+    itself. If memory runs out, the caller decides whether to ask another accountant.
     """
     try:
-        accountant = make()
         if query.mu > 0:
             accountant.compose(library.GaussianDpEvent(float(doubled / query.mu)))
         for question, count in query.sampled:

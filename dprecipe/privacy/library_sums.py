@@ -180,6 +180,7 @@ def item_cases(questions: Iterable[tuple[UniqueItems, int]], replaced: bool) -> 
     yield from dict.fromkeys([*(case(numbers, none) for numbers in some), case(none, some[-1])])
 
 
+_SMALL, _POINTS = 0.05, 1 << 23
 _TOLERANCE = 2e-4
 """The share of ε that the grid of the composition may add."""
 
@@ -189,6 +190,16 @@ def grid_step(steps: int, kinds: int) -> float:
     minutes; coarser if there are many different steps, each with its own distribution (for 32 of them it adds 2e-5 of
     ε)."""
     return max(1e-6, min(1e-4, 1e-2 / math.sqrt(steps + 1))) * max(1.0, kinds / 4)
+
+
+def finer_step(epsilon: float | None, sampled: Sequence[tuple[GaussianSum, int]], delta: float) -> float:
+    """Returns the grid step that adds 2e-4 of a small ε at most; infinite where ε is not small or not known, or where
+    the grid would have too many points."""
+    if epsilon is None or not 0 < epsilon < _SMALL or not sampled:
+        return math.inf
+    steps, noise = sum(count for _, count in sampled), min(question.sigma for question, _ in sampled)
+    step = epsilon / 4 * math.sqrt(6 * _TOLERANCE / ((steps + 1) * -math.log(delta)))
+    return step if 12 / noise + 1 / noise**2 < _POINTS * step else math.inf
 
 
 def epsilon_of_counts(questions: Iterable[tuple[NoisyCounts, int]], delta: float) -> float:

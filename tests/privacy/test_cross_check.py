@@ -280,3 +280,13 @@ def test_sanitised_costs_by_quadrature(event, delta):
         theirs = cross_check.ask_library(charges, delta, REPLACE)
         assert theirs.name == "dp_accounting.rdp"
         assert theirs.epsilon == pytest.approx(ours, rel=5e-3)
+
+
+@pytest.mark.parametrize(("sigma", "rate", "steps", "delta"), [(27.5, 2e-4, 90_000, 2e-11), (3.5e4, 0.8, 80, 2e-5)])
+def test_a_small_epsilon_is_asked_for_on_a_finer_grid(sigma: float, rate: float, steps: int, delta: float) -> None:
+    """On the usual grid the library's ε is up to twice as large, so that an honest release would not verify."""
+    charges = [Charge(PoissonGaussian(rate, sigma), steps)]
+    for relation in (Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.ZERO_OUT_ONE):
+        claim = accountants.epsilon(charges, delta, relation, "pld")
+        assert 0 < claim < 0.05
+        assert cross_check.ask_library(charges, delta, relation).epsilon <= claim * 1.001 + 2e-5

@@ -17,7 +17,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.composition import Composition
 from dprecipe.privacy.dealing.epoch import EpochRatio
 from dprecipe.privacy.dealing.law import epoch_losses
-from dprecipe.privacy.dealt_sums import DealtGaussian
+from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 
@@ -73,6 +73,14 @@ def test_the_claim_is_the_larger_direction(case: tuple[float, int, int, float], 
     assert value * (1 - tolerance) <= found <= value * 1.001
     assert found == accountants.epsilon(charges, delta, BLANK, "pld")
     assert found <= accountants.epsilon([Charge(Gaussian(sigma), epochs)], delta, ADD, "pld")
+
+
+def test_noise_so_large_that_no_law_is_had_is_asked_about_as_a_known_batch() -> None:
+    for event in (DealtGaussian(1e5, 12), PermutedGaussian(1438, 128, 11, 1e5)):
+        charges = [Charge(event, 2)]
+        for relation in Neighbouring:
+            claim = accountants.epsilon(charges, 1e-9, relation, "pld")
+            assert cross_check.ask_library(charges, 1e-9, relation).epsilon <= claim * 1.001 + 2e-4
 
 
 def test_the_digits_of_the_page() -> None:
