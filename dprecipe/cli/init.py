@@ -143,7 +143,7 @@ def init_from(
     if private:
         kinds = "" if isinstance(sample, Arrays) else f", and the kind of each by its first {PRIVATE_ROWS} rows"
         names = "names and shapes of its arrays" if isinstance(sample, Arrays) else "names of its columns"
-        write_output([f"read off the private file: {names}{kinds}; check that these may be published, as a recipe is"])
+        write_output([f"read off the private file: {names}{kinds}; a recipe is published, so check that these may be"])
         if unsaid := [key for key in STATEMENT if key not in answers.statement]:
             write_output([_remind(unsaid)])
     first = f"fill in each {BLANK}, then " if f": {BLANK}" in data.text else ""

@@ -219,8 +219,8 @@ def size_fault(data: Data, count: int | None) -> DataFault:
     )
     return DataFault(
         f"data.train does not have the number of {subject} that data.size: {data.max_units} declares",
-        "declare the number that the file has, if it may be public: it sets the sampling rate and is in the "
-        f"certificate. Otherwise declare {secret}",
+        f"if their number must not be public, declare {secret}. If it may be, declare the number that the file has: it "
+        "sets the sampling rate and is in the certificate",
         known,
     )
 
