@@ -59,7 +59,7 @@ class EpochEvent(GaussianEvent):
         return None if relation is Neighbouring.REPLACE_ONE else (1.0, 1 / self.ratio.mu)
 
     def stand_in(self) -> Event:
-        return Gaussian(1 / math.sqrt(math.log1p(self.ratio.variance)))
+        return Gaussian(1 / math.sqrt(min(math.log1p(self.ratio.variance), self.ratio.mu**2)))
 
     def cross_check(self) -> Question:
         from dprecipe.privacy.dealing.recheck import distribution_of_epoch

@@ -83,6 +83,15 @@ def test_noise_so_large_that_no_law_is_had_is_asked_about_as_a_known_batch() -> 
             assert cross_check.ask_library(charges, 1e-9, relation).epsilon <= claim * 1.001 + 2e-4
 
 
+@pytest.mark.parametrize("sigma", [1e-3, 0.02, 0.04])
+def test_noise_so_small_that_no_law_is_had_costs_what_a_known_batch_costs(sigma: float) -> None:
+    """The likelihood ratio is beyond doubles there: no grid holds it."""
+    for event in (DealtGaussian(sigma, 12), PermutedGaussian(1438, 128, 11, sigma)):
+        known = accountants.epsilon([Charge(event.unamplified(ADD), 3)], 1e-5, ADD, "rdp")
+        assert 0 < accountants.epsilon([Charge(event, 3)], 1e-5, ADD, "pld") <= known
+        assert event.stand_in().multipliers[0] > 0
+
+
 def test_the_digits_of_the_page() -> None:
     """Ten epochs of 1,438 digits: cheaper than Poisson batches of the same size, and than a Gaussian an epoch."""
     dealt = accountants.epsilon([Charge(DealtGaussian(3.0, 12), 10)], 1e-5, ADD, "pld")

@@ -69,9 +69,10 @@ def sum_linear(ratio: EpochRatio, tail: float) -> RatioLaw:
 def _place_points(mu: float, distance: float, tail: float) -> Array:
     """Returns 0, h, 2h, …, beyond which P has `tail` of the mass of one term."""
     z = -float(special.ndtri(tail))
-    last = math.ceil(math.exp(mu * z + mu * mu / 2) / distance)
-    if last > MAX_POINTS:
+    farthest = mu * z + mu * mu / 2
+    if farthest > math.log(MAX_POINTS * distance):
         raise GridError
+    last = math.ceil(math.exp(farthest) / distance)
     points_K: Array = distance * np.arange(last + 1)
     return points_K
 
