@@ -78,9 +78,8 @@ def test_the_claim_is_the_larger_direction(case: tuple[float, int, int, float], 
 def test_noise_so_large_that_no_law_is_had_is_asked_about_as_a_known_batch() -> None:
     for event in (DealtGaussian(1e5, 12), PermutedGaussian(1438, 128, 11, 1e5)):
         charges = [Charge(event, 2)]
-        for relation in Neighbouring:
-            claim = accountants.epsilon(charges, 1e-9, relation, "pld")
-            assert cross_check.ask_library(charges, 1e-9, relation).epsilon <= claim * 1.001 + 2e-4
+        claim = accountants.epsilon(charges, 1e-5, ADD, "pld")
+        assert cross_check.ask_library(charges, 1e-5, ADD).epsilon <= claim * 1.001 + 2e-4
 
 
 @pytest.mark.parametrize("sigma", [1e-3, 0.02, 0.04])
@@ -88,7 +87,7 @@ def test_noise_so_small_that_no_law_is_had_costs_what_a_known_batch_costs(sigma:
     """The likelihood ratio is beyond doubles there: no grid holds it."""
     for event in (DealtGaussian(sigma, 12), PermutedGaussian(1438, 128, 11, sigma)):
         known = accountants.epsilon([Charge(event.unamplified(ADD), 3)], 1e-5, ADD, "rdp")
-        assert 0 < accountants.epsilon([Charge(event, 3)], 1e-5, ADD, "pld") <= known
+        assert 0 < accountants.epsilon([Charge(event, 3)], 1e-5, ADD, "pld") <= known * (1 + 1e-12)
         assert event.stand_in().multipliers[0] > 0
 
 
