@@ -51,9 +51,9 @@ NAMES = re.compile(
 Kind = Literal["numeric", "boolean", "date", "category", "text", "name", "row_number", "empty"]
 ROW_NUMBERS = "numbers of the rows"
 LEFT_OUT = ("name", "row_number", "empty")
+"""Kinds of columns that are no features."""
 HARDLY = 200
 """Fields for each value from which on a column is as good as empty: part of the records may have none."""
-"""Kinds of columns that are no features."""
 
 
 @final

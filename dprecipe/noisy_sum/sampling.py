@@ -162,11 +162,12 @@ class Pace:
 
     def events_for(self, epochs: float | None, steps: int | None) -> int:
         """Returns the number of events that cover the given length, rounded up."""
-        if steps is None and not self.sampled:
-            return math.ceil(Fraction(str(epochs)))
         if steps is None:
             # Exact decimals: 0.1 epochs of 60,000 records are 6,000 records, whatever binary makes of 0.1.
-            steps = self._steps_for(Fraction(str(epochs)))
+            passes = Fraction(str(epochs))
+            if not self.sampled:  # an event is an epoch
+                return math.ceil(passes)
+            steps = self._steps_for(passes)
         return math.ceil(Fraction(steps, self.steps_per_event))
 
     def passes(self, events: int) -> Fraction:

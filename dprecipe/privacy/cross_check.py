@@ -258,7 +258,8 @@ def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool)
         try:
             value = _run_accountant(dp_accounting, make(step), query, delta, doubled)
             if (finer := sums.finer_step(value, query.sampled, delta)) < step:
-                value = _run_accountant(dp_accounting, make(finer), query, delta, doubled)
+                again = _run_accountant(dp_accounting, make(finer), query, delta, doubled)
+                value = value if again is None else again
         except MemoryError:
             if not or_renyi:
                 raise

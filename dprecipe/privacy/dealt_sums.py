@@ -36,7 +36,7 @@ class EpochEvent(GaussianEvent):
     @property
     def ratio(self) -> EpochRatio:
         """The likelihood ratio of an epoch with a unit to one without it."""
-        raise NotImplementedError
+        raise NotImplementedError(self.kind)
 
     @property
     def steps(self) -> int:

@@ -23,6 +23,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.curves import Array
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.rounding import round_up
+from dprecipe.privacy.workload import shrink_charges
 
 SIZES = (2, 3, 4)
 """Numbers of units that a certificate bounds together."""
@@ -138,12 +139,9 @@ def _bound_group(
         exact = accountants.epsilon(moved, delta, relation, accountant)
         if math.isfinite(exact):
             return exact
-    fewest = []
-    for charge in charges:
-        event = charge.event.among_fewer(size - 1, relation)
-        if event is None or not epsilon < LARGEST:
-            return math.inf
-        fewest.append(Charge(event, charge.count))
+    fewest = shrink_charges(charges, size - 1, relation)
+    if fewest is None or not epsilon < LARGEST:
+        return math.inf
     near, far = (list_epsilons(epsilon * reach) for reach in (1.0, _FAR))
     points = list(accountants.profile(fewest, relation, accountant, near))
     result = extend_curve(points, size).epsilon(delta)

@@ -181,6 +181,7 @@ def item_cases(questions: Iterable[tuple[UniqueItems, int]], replaced: bool) -> 
 
 
 _SMALL, _POINTS = 0.05, 1 << 23
+"""The ε below which the grid is made finer, and the most points of a step's grid then."""
 _TOLERANCE = 2e-4
 """The share of ε that the grid of the composition may add."""
 

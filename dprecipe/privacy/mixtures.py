@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from dprecipe.privacy import pairs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Event
@@ -20,11 +18,6 @@ from dprecipe.privacy.loss import MAX_BINS, LossPair, swap_loss
 if TYPE_CHECKING:
     from dprecipe.privacy.curves import Array
 
-_NODES = 4001
-_REACH = 13.0
-"""Standard deviations of the tail that the quadrature covers: exp(-13²/2) = 2e-37."""
-_SLACK = 1 + 1e-9
-
 
 @dataclass(frozen=True, slots=True)
 class MixedGaussian(Event):
@@ -32,7 +25,7 @@ class MixedGaussian(Event):
     probabilities `weights`.
 
     Formal guarantee: dominated by Σ w_j N(j shift, σ²) against N(0, σ²), in both directions, for a group that is added
-    or removed. Source: Theorem K of docs/explanation/accounting.md#groups; Ganesh 2024 (Poisson batches).
+    or removed. Source: docs/explanation/accounting.md#groups; Ganesh 2024 (Poisson batches).
     """
 
     kind: ClassVar[str] = "mixed_gaussian"
@@ -49,22 +42,13 @@ class MixedGaussian(Event):
         return relation is Neighbouring.ADD_OR_REMOVE_ONE
 
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
-        return np.array([self._divergence(order) for order in orders])
+        from dprecipe.privacy import curves
+
+        return curves.mixed_gaussian(self.weights, self.noise_multiplier / self.shift, orders)
 
     def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
         loss = pairs.mixed_gaussian(self.weights, self.shift / self.noise_multiplier, step, tail, MAX_BINS)
         return LossPair(loss, swap_loss(loss))
-
-    def _divergence(self, order: float) -> float:
-        """Returns the larger Rényi divergence of both directions, by the trapezoidal rule."""
-        move = self.shift / self.noise_multiplier
-        j_J = np.flatnonzero(self.weights)
-        logs_J = np.log(np.array(self.weights)[j_J])
-        x_N = np.linspace(-_REACH - (order - 1) * move * j_J[-1], _REACH + order * move * j_J[-1], _NODES)
-        ratio_N = np.logaddexp.reduce(logs_J[:, None] + np.outer(move * j_J, x_N) - (move * j_J[:, None]) ** 2 / 2)
-        density_N = -(x_N**2) / 2 - math.log(math.sqrt(2 * math.pi)) + math.log(x_N[1] - x_N[0])
-        removed, added = (float(np.logaddexp.reduce(power * ratio_N + density_N)) for power in (order, 1 - order))
-        return max(removed, added, 0.0) / (order - 1) * _SLACK
 
 
 def binomial_weights(size: int, rate: float) -> tuple[float, ...]:

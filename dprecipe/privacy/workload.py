@@ -180,6 +180,18 @@ def uncap_charges(charges: Iterable[Charge]) -> tuple[Charge, ...]:
     return tuple(Charge(charge.event.uncapped(), charge.count) for charge in charges)
 
 
+def shrink_charges(charges: Iterable[Charge], fewer: int, relation: Neighbouring) -> tuple[Charge, ...] | None:
+    """Returns charges that cost no less in data sets with up to `fewer` units less (`Event.among_fewer`); None where
+    none are known for one of them."""
+    shrunk = []
+    for charge in charges:
+        event = charge.event.among_fewer(fewer, relation)
+        if event is None:
+            return None
+        shrunk.append(Charge(event, charge.count))
+    return tuple(shrunk)
+
+
 def unamplify_charges(charges: Iterable[Charge], relation: Neighbouring) -> tuple[Charge, ...]:
     """Returns the same charges as if everyone knew who takes part (`Event.unamplified`)."""
     return tuple(Charge(charge.event.unamplified(relation), charge.count) for charge in charges)

@@ -41,7 +41,6 @@ TOGETHER = {
 }
 """The same question about several units, by relation."""
 WORDS = {2: "two", 3: "three", 4: "four"}
-SIZES = groups.SIZES
 SCALE = "Ponomareva et al. 2023, How to DP-fy ML"
 """Source of the words of `describe_scale`."""
 
@@ -188,15 +187,15 @@ def describe_group(claim: Claim) -> str:
     several = "Several records, such as all of one person or of a family,"
     if claim.unit.column is not None:
         several = "Several of them, such as a family,"
-    shares = {size: read_percent(guess_together(claim, size)) for size in SIZES}
+    shares = {size: read_percent(guess_together(claim, size)) for size in groups.SIZES}
     bounded = [f"{share} for {WORDS[size]}" for size, share in shares.items() if share != ALL]
     text = f"{several} are protected less than one alone."
     if bounded:
         bounded[0] = bounded[0].replace("%", "% of cases")
         listed = " and ".join([", ".join(bounded[:-1]), bounded[-1]] if len(bounded) > 1 else bounded)
         text += f" An attacker who guesses {TOGETHER[Neighbouring(claim.neighbouring)]} is right in at most {listed}."
-    if len(bounded) < len(SIZES):
-        text += f" For {WORDS[SIZES[len(bounded)]]} or more, this certificate gives no bound that is of use."
+    if len(bounded) < len(groups.SIZES):
+        text += f" For {WORDS[groups.SIZES[len(bounded)]]} or more, this certificate gives no bound that is of use."
     return text
 
 

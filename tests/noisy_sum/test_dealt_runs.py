@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -10,34 +11,31 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noisy_sum.batches import draw_batch
+from dprecipe.noisy_sum.batches import UnitNumbers, draw_batch
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.dealt_sums import DealtGaussian
+from dprecipe.privacy.dealt_sums import DealtGaussian, EpochEvent, PermutedGaussian
 from dprecipe.privacy.events import Charge
 
-RUNS, UNITS, TARGET = 20_000, 3, 2
+RUNS = 20_000
 
 
-def list_ratios(event: DealtGaussian, member: bool, secrets: Secrets, noise: np.random.Generator) -> NDArray:
-    """Log likelihood ratios of runs whose gradients are 1 for one unit, if it is a member, and 0 for all others."""
-    sigma = event.noise_multiplier
-    moved_RT = np.zeros((RUNS, event.batches))
-    for run in range(RUNS if member else 0):
-        for step, batch in enumerate(draw_batch(event, UNITS, secrets.stream("sampling", run))):
-            moved_RT[run, step] = float((batch == TARGET).any())
-    seen_RT = moved_RT + noise.normal(0, sigma, moved_RT.shape)
-    ratios: NDArray = np.log(np.exp(seen_RT / sigma**2 - 1 / (2 * sigma**2)).mean(axis=1))
-    return ratios
+def draw_epochs(event: EpochEvent, units: int) -> Iterator[list[UnitNumbers]]:
+    secrets = Secrets()
+    for run in range(RUNS):
+        yield list(draw_batch(event, units, secrets.stream("sampling", run)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("sigma", "steps", "delta"), [(0.6, 5, 0.05), (0.5, 4, 0.02)])
-def test_simulated_runs_come_close_to_the_claim_and_not_beyond(sigma: float, steps: int, delta: float) -> None:
-    """A threshold is chosen on one half of the runs, and counted on the other. A sound program fails with probability
-    0.001 at most by the upper limit; the lower one is far below what is found."""
-    event, secrets, noise = DealtGaussian(sigma, steps), Secrets(), np.random.default_rng(1)
-    used, without = (list_ratios(event, member, secrets, noise) for member in (True, False))
+def check_claim(event: EpochEvent, delta: float, moved_RT: NDArray) -> None:
+    """Attacks runs whose noisy sums are moved so far, and runs whose sums are moved by nothing.
+
+    A threshold on the likelihood ratio is chosen on one half of the runs, and counted on the other. A sound program
+    fails with probability 0.001 at most by the upper limit; the lower one is far below what is found."""
+    ratio, noise = event.ratio, np.random.default_rng(1)
+    used, without = (
+        np.log(ratio.idle + ratio.weight * np.exp(ratio.mu * seen_RT - ratio.mu**2 / 2).sum(axis=1))
+        for seen_RT in (moved_RT + noise.normal(size=moved_RT.shape), noise.normal(size=moved_RT.shape))
+    )
     half = RUNS // 2
 
     def gain(threshold: float) -> float:
@@ -54,3 +52,26 @@ def test_simulated_runs_come_close_to_the_claim_and_not_beyond(sigma: float, ste
     claim = accountants.epsilon([Charge(event, 1)], delta, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
     assert bound(0.0005) <= claim
     assert bound(0.025) >= 0.7 * claim
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sigma", "steps", "delta"), [(0.6, 5, 0.05), (0.5, 4, 0.02)])
+def test_simulated_dealt_runs_come_close_to_the_claim_and_not_beyond(sigma: float, steps: int, delta: float) -> None:
+    """The gradient of one of three units is 1, all others are 0."""
+    event = DealtGaussian(sigma, steps)
+    moved_RT = np.array([[float((batch == 2).any()) for batch in epoch] for epoch in draw_epochs(event, 3)])
+    check_claim(event, delta, moved_RT / sigma)
+
+
+@pytest.mark.slow
+def test_simulated_permuted_runs_come_close_to_the_claim_and_not_beyond() -> None:
+    """The gradient of one of seven units is 1, all others are -1: with the unit, a sum is 2 more, or the same."""
+    event = PermutedGaussian(7, 2, 3, 1.2)
+
+    def list_sums(units: int) -> NDArray:
+        sums = [[2.0 * (batch == 6).sum() - len(batch) for batch in epoch] for epoch in draw_epochs(event, units)]
+        return np.array(sums) / 1.2
+
+    without_RT = list_sums(6)
+    assert (without_RT == without_RT[0, 0]).all()
+    check_claim(event, 0.05, list_sums(7) - without_RT)

@@ -10,6 +10,9 @@ import pytest
 from dprecipe.mechanisms.pate.events import NoisyMax
 from dprecipe.noisy_sum import sampling
 from dprecipe.noisy_sum.sampling import (
+    DealtSampling,
+    Pace,
+    PermutedSampling,
     count_steps,
     expected_batch,
     is_divisor,
@@ -76,3 +79,15 @@ def test_a_divisor_is_the_expected_batch_up_to_a_rates_rounding() -> None:
         event = PoissonGaussian(batch / 1438, 1.0)
         assert is_divisor(batch, event, 1438)
         assert not is_divisor(batch * (1 + 1e-12), event, 1438)
+
+
+@pytest.mark.parametrize(("size", "batches"), [(99, 9), (100, 9), (101, 10), (109, 10), (10, 1), (5, 1)])
+def test_permuted_batches_are_full_with_a_unit_less(size: int, batches: int) -> None:
+    pace = Pace.of(PermutedSampling(scheme="permuted", batch_size=10), size)
+    assert (pace.steps_per_event, pace.expected_batch, pace.sampling_rate) == (batches, 10.0, None)
+
+
+def test_dealt_batches_share_all_units() -> None:
+    pace = Pace.of(DealtSampling(scheme="dealt", batch_size=10), 101)
+    assert (pace.steps_per_event, pace.expected_batch) == (11, 101 / 11)
+    assert [pace.events_for(2.5, None), pace.events_for(None, 22), pace.events_for(None, 23)] == [3, 2, 3]

@@ -186,7 +186,7 @@ def test_units_that_are_replaced_or_blanked_are_a_chain() -> None:
 
 
 def test_data_sets_become_smaller_along_the_chain() -> None:
-    """Of fixed sizes, a smaller data set has a larger share in each batch; one with fewer units has no bound."""
+    """A smaller data set has a larger share in each batch of a fixed size; one with fewer units has no bound."""
     event = FixedSizeGaussian(100, 20, 3.0)
     assert event.among_fewer(3, ADD) == FixedSizeGaussian(97, 20, 3.0)
     assert event.among_fewer(3, REPLACE) == event

@@ -408,7 +408,7 @@ def test_records_are_not_held_out_by_a_name_that_no_claim_can_have(folder: Path)
 
 @pytest.mark.parametrize(("present", "kept"), [(1, False), (2, False), (3, True)])
 def test_a_column_with_hardly_a_value_is_left_out(present: int, kept: bool, folder: Path) -> None:
-    """Of 600 rows: from 3 on it is declared, and a part of the file in which none is present passes the check."""
+    """From 3 values in 600 rows on it is declared, and a part of the file in which none is present passes the check."""
     rows = [f"n{n},{'rash' if 20 <= n < 20 + present else ''},{n % 7},{'uv'[n % 2]}" for n in range(600)]
     (folder / "f.csv").write_text("\n".join(["visit_id,event,a,y", *rows]) + "\n", encoding="utf-8")
     assert init(folder, "--from", str(folder / "f.csv"), "--public", "--label", "y").exit_code == 0

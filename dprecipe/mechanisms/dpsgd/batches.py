@@ -15,8 +15,8 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import PoissonGaussian
 
-ONE_SIZE = ("truncated_poisson", "fixed_size", "permuted")
-"""Schemes whose batches depend on how many units there are."""
+NEED_NUMBER = ("truncated_poisson", "fixed_size", "permuted")
+"""Schemes that are accounted for a known number of units."""
 FEW_STEPS = 4
 """The number of steps of an epoch below which units are dealt nearly in vain."""
 
@@ -49,10 +49,7 @@ def _compare_with_poisson(spec: Dpsgd, facts: Facts) -> str:
     budget = facts.budget
     ours, poisson = (
         accountants.epsilon(charges, budget.delta, Neighbouring(budget.neighbouring), budget.accountant)
-        for charges in (
-            events,
-            [_as_poisson(charge) for charge in events],
-        )
+        for charges in (events, [_as_poisson(charge) for charge in events])
     )
     return f": ε = {ours:.4g}, with scheme poisson {poisson:.4g}"
 
@@ -99,7 +96,7 @@ def _check_epoch(run: DpsgdRun) -> Iterator[Finding]:
 
 def check_hidden_size(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     """A cap on batches, or batches of one size, are accounted for a known number of training units."""
-    if facts.data.hides_size and spec.sampling.scheme in ONE_SIZE:
+    if facts.data.hides_size and spec.sampling.scheme in NEED_NUMBER:
         yield Finding(
             "P127",
             f"{spec.sampling.scheme} is accounted for a known number of units, and data.size declares a bound",
@@ -107,7 +104,7 @@ def check_hidden_size(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
             "data.size, if it may be public",
             "mechanism.sampling.scheme",
         )
-    elif facts.data.split is not None and spec.sampling.scheme in ONE_SIZE:
+    elif facts.data.split is not None and spec.sampling.scheme in NEED_NUMBER:
         yield Finding(
             "P128",
             f"{spec.sampling.scheme} is accounted for a known number of training units, and data.test.split leaves a "

@@ -19,6 +19,7 @@ from dprecipe.noise.schema import phases
 from dprecipe.noisy_sum import solve
 from dprecipe.noisy_sum.sampling import (
     BatchSchedule,
+    DealtSampling,
     FixedSizeSampling,
     Pace,
     PermutedSampling,
@@ -148,8 +149,8 @@ class DpsgdRun:
                 return FixedSizeGaussian(size, fixed, z)
             case PermutedSampling(batch_size=fixed) if fixed < size:
                 return PermutedGaussian(size, fixed, self.pace.steps_per_event, z)
-        if self.spec.sampling.scheme == "dealt" and self.pace.steps_per_event > 1:
-            return DealtGaussian(z, self.pace.steps_per_event)
+            case DealtSampling() if self.pace.steps_per_event > 1:
+                return DealtGaussian(z, self.pace.steps_per_event)
         if self.l1:
             return PoissonLaplace(q, z)
         if self.weights is not None:

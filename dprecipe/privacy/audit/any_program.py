@@ -130,9 +130,8 @@ def _evaluate(
     k_K = np.arange(r, dtype=np.float64)
     growth_E1 = np.exp(epsilons_E)[:, None]
     gain_K, loss_K, size_K = np.zeros(r + 1), np.zeros(r + 1), np.zeros(r + 1)
-    for y_EK, up, down in ((y_DEK[0], 1.0, growth_E1), (y_DEK[1], growth_E1, 1.0)):
+    for y_EK, sign, up, down in ((y_DEK[0], 1, 1.0, growth_E1), (y_DEK[1], -1, growth_E1, 1.0)):
         above, below = (y_EK * up).sum(axis=0) * (k_K + 1), (y_EK * down).sum(axis=0) * (r - k_K)
-        sign = 1.0 if up is not growth_E1 else -1.0
         gain_K[1:] += sign * above
         loss_K[:-1] += sign * below
         size_K[1:] += above

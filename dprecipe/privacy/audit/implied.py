@@ -40,16 +40,22 @@ def step_curve(event: Event) -> tuple[tuple[float, float], ...]:
     top = min(accountants.epsilon(charges, _TAIL, relation, "pld"), certain.max_loss)
     if not math.isfinite(top):
         raise ValueError(f"an event of kind {event.kind} has no bound for adding or removing a unit")
-    grid = [round_up(top * k / _POINTS) for k in range(_POINTS + 1)]
-    return tuple((e, min(1.0, round_up(d))) for e, d in accountants.profile(charges, relation, "pld", grid))
+    return _list_points(charges, relation, "pld", [round_up(top * k / _POINTS) for k in range(_POINTS + 1)])
 
 
 def run_curve(
     charges: Sequence[Charge], neighbouring: Neighbouring, accountant: str, epsilon: float
 ) -> tuple[tuple[float, float], ...]:
-    """Returns points (ε', δ), rounded up, of the profile that a run claims which claims this ε."""
+    """Returns points (ε', δ), rounded up, of the profile of a run that claims this ε."""
     grid = [round_up(epsilon * k / _RUN_POINTS) for k in range(_RUN_POINTS + 1)] if epsilon > 0 else [0.0]
-    return tuple((e, min(1.0, round_up(d))) for e, d in accountants.profile(charges, neighbouring, accountant, grid))
+    return _list_points(charges, neighbouring, accountant, grid)
+
+
+def _list_points(
+    charges: Sequence[Charge], neighbouring: Neighbouring, accountant: str, epsilons: Sequence[float]
+) -> tuple[tuple[float, float], ...]:
+    points = accountants.profile(charges, neighbouring, accountant, epsilons)
+    return tuple((e, min(1.0, round_up(d))) for e, d in points)
 
 
 def implied_epsilon(

@@ -205,7 +205,7 @@ class AuditBound(Block):
 
     @property
     def contradicted(self) -> bool:
-        """Returns whether the evidence refutes the claim, by the stated p-value or bound."""
+        """True if the evidence refutes the claim, by the stated p-value or bound."""
         return self.lower > self.claimed if self.p_value is None else self.p_value < 1 - self.confidence
 
 

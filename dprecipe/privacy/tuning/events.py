@@ -15,7 +15,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.event_kinds import register_event
 from dprecipe.privacy.events import MAX_ROWS, Charge, Event, one_of
 from dprecipe.privacy.questions import Question, SelectedRuns, WholeRun
-from dprecipe.privacy.workload import relation_of_all
+from dprecipe.privacy.workload import relation_of_all, shrink_charges
 
 if TYPE_CHECKING:
     from dprecipe.privacy.curves import Array
@@ -83,9 +83,8 @@ class SelectedBest(Event):
         return all(charge.event.is_bounded(relation) for charge in self.base)
 
     def among_fewer(self, fewer: int, relation: Neighbouring) -> Event | None:
-        among = [(charge.event.among_fewer(fewer, relation), charge.count) for charge in self.base]
-        base = tuple(Charge(event, count) for event, count in among if event is not None)
-        return replace(self, base=base) if len(base) == len(self.base) else None
+        base = shrink_charges(self.base, fewer, relation)
+        return None if base is None else replace(self, base=base)
 
     def needs_group_privacy(self, relation: Neighbouring) -> bool:
         return any(charge.event.needs_group_privacy(relation) for charge in self.base)

@@ -135,7 +135,7 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
             text = "every batch has the planned size"
             yield _finding("batch_size", text, Equality(differing=int((sizes != planned).sum()), compared=len(sizes)))
             yield from _examine_rates(member_KU, planned / units)
-            yield from _examine_epochs(member_KU, count)
+            yield from _examine_epochs(member_KU, count, every=False)
     yield from _examine_repeats(member_KU)
 
 
@@ -213,21 +213,22 @@ def _examine_repeats(member_KU: NDArray[np.bool_]) -> Iterator[AuditFinding]:
     yield AuditFinding("program", "sampling_again", text, evidence, len(one))
 
 
-def _examine_epochs(member_KU: NDArray[np.bool_], count: int) -> Iterator[AuditFinding]:
-    whole = len(member_KU) // count * count
-    if whole:
-        times_EU = member_KU[:whole].reshape(-1, count, member_KU.shape[1]).sum(axis=1)
-        text = "no unit is in two batches of an epoch"
-        yield _finding("partition", text, Equality(differing=int((times_EU > 1).sum()), compared=times_EU.size))
+def _examine_epochs(member_KU: NDArray[np.bool_], count: int, *, every: bool) -> Iterator[AuditFinding]:
+    """Tests the whole epochs: `every` unit is in one batch, or none is in two."""
+    epochs = len(member_KU) // count
+    if epochs:
+        times_EU = member_KU[: epochs * count].reshape(epochs, count, -1).sum(axis=1)
+        text, wrong_EU = (
+            ("every unit is in one batch of an epoch", times_EU != 1)
+            if every
+            else ("no unit is in two batches of an epoch", times_EU > 1)
+        )
+        yield _finding("partition", text, Equality(differing=int(wrong_EU.sum()), compared=times_EU.size))
 
 
 def _examine_partition(member_KU: NDArray[np.bool_], sizes: NDArray[np.int64], count: int) -> Iterator[AuditFinding]:
-    whole = len(member_KU) // count * count
-    if whole:
-        times_EU = member_KU[:whole].reshape(-1, count, member_KU.shape[1]).sum(axis=1)
-        text = "every unit is in one batch of an epoch"
-        yield _finding("partition", text, Equality(differing=int((times_EU != 1).sum()), compared=times_EU.size))
-    units = member_KU.shape[1]
+    yield from _examine_epochs(member_KU, count, every=True)
+    whole, units = len(member_KU) // count * count, member_KU.shape[1]
     first = int(sizes[::count].sum())
     trials = len(sizes[::count]) * units
     yield _finding("partition_rate", "batches are drawn with equal chances", _frequency(first, trials, 1 / count))

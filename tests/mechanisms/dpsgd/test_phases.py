@@ -200,8 +200,24 @@ def test_capped_batches_and_batches_of_one_size() -> None:
     costs = [accountants.epsilon(p.events, 1e-5, Neighbouring.REPLACE_ONE, "pld") for p in (plan, poisson)]
     assert costs[0] > 1.5 * costs[1]  # not a harmless replacement of Poisson batches
     assert [f.code for f in account.check(spec(noise=2.0, sampling=fixed), facts("auto"))] == ["P118"]
+    (permuted,) = account.check(spec(noise=2.0, sampling={"scheme": "permuted", "batch_size": 64}), facts("auto"))
+    assert permuted.code == "P118"
+    assert ", with scheme poisson" in permuted.message
     everybody = {"scheme": "fixed_size", "batch_size": 1438}
     assert planned(spec(noise=9.0, sampling=everybody), facts("auto", "replace_one")).events[0].event == Gaussian(9.0)
+
+
+@pytest.mark.parametrize("scheme", ["fixed_size", "permuted", "truncated_poisson", "poisson", "dealt", "full_batch"])
+def test_a_secret_number_of_units_has_no_batches_of_one_size(scheme: str) -> None:
+    sizes = {"max_batch_size": 128} if scheme == "truncated_poisson" else {}
+    sizes |= {} if scheme == "full_batch" else {"batch_size": 64}
+    known = facts()
+    secret = Data.model_validate({**known.data.model_dump(by_alias=True), "size": {"max": 1438}})
+    found = {
+        finding.code
+        for finding in account.check(spec(sampling={"scheme": scheme, **sizes}), replace(known, data=secret))
+    }
+    assert ("P127" in found) == (scheme in {"fixed_size", "permuted", "truncated_poisson"})
 
 
 def test_shuffled_batches_change_between_epochs() -> None:

@@ -1,4 +1,4 @@
-"""The chance of so many right names over all programs: reference values, programs that attain much of it, bad solvers.
+"""The chance of as many right names over all programs: reference values, programs that attain much of it, bad solvers.
 
 The programs have randomised response or Gaussian scores for each canary; nothing of them is in the linear programme.
 """
@@ -69,7 +69,7 @@ def test_a_thousand_canaries_in_the_median_run_at_epsilon_3(beta: float, known: 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (2.0, 0.0), (1.0, 1e-3)])
 def test_no_program_of_randomised_response_beats_the_chance(epsilon: float, delta: float) -> None:
-    """Exactly: each canary is answered right with e^ε/(1 + e^ε), or all are told with probability delta."""
+    """Exactly: each canary is answered right with e^ε/(1 + e^ε), or all are revealed with probability delta."""
     m = 40
     right = 1 / (1 + math.exp(-epsilon))
     for v in (20, 26, 30, 34, 38, 40):
