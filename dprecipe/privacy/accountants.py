@@ -23,8 +23,7 @@ with the rest; or a full batch counts as a failure, and the probability of any f
 If the cost of an event depends on the neighbouring data sets (`Event.items`), every accountant gives the largest of all
 cases, over everything together (`worst_case`); "gdp" gives none.
 
-Replacing a unit is removing one and adding another. If an event has no direct bound for replacement, every accountant
-uses group privacy for the whole workload: 2 ε and (1 + exp(ε)) δ(ε).
+If an event has no direct bound for replacement, the whole workload is removed and added (`replacement`).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from dprecipe.privacy.curves import Array
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.guarantee import Guarantee
 from dprecipe.privacy.profile import Answer
-from dprecipe.privacy.replacement import deltas_of_two, epsilon_of_two
+from dprecipe.privacy.replacement import deltas_of_two, epsilon_of_two, refine_deltas, refine_epsilon
 from dprecipe.privacy.workload import Workload, summarise_charges, unamplify_charges, uncap_charges
 from dprecipe.privacy.worst_case import shift_charges
 
@@ -284,6 +283,7 @@ def _epsilon_of_replacement(work: Workload, charges: tuple[Charge, ...], delta: 
     """Returns ε by group privacy; or as if everyone knew who takes part, where that is less."""
     relation = Neighbouring.ADD_OR_REMOVE_ONE
     in_two = epsilon_of_two(lambda at: epsilon_answer(charges, at, relation, accountant), delta)
+    in_two = refine_epsilon(charges, work.requested, delta, in_two) if accountant == "pld" else in_two
     known = unamplify_charges(charges, work.requested)
     if known == charges:
         return in_two
@@ -296,6 +296,7 @@ def _deltas_of_replacement(
 ) -> list[Answer]:
     relation = Neighbouring.ADD_OR_REMOVE_ONE
     in_two = deltas_of_two(lambda at: delta_answers(charges, at, relation, accountant), epsilons)
+    in_two = refine_deltas(charges, work.requested, epsilons, in_two) if accountant == "pld" else in_two
     known = unamplify_charges(charges, work.requested)
     if known == charges:
         return in_two

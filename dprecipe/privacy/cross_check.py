@@ -67,7 +67,6 @@ _ORDER = recheck.MAX_ORDER
 
 
 Charges = tuple[Charge, ...]
-Asked = list[tuple[Question, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +154,8 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
     laplace = any(isinstance(q, NoisyCounts) and q.family != "gaussian" for q, _ in questions)
     boxed = any(isinstance(q, NoisyBox) for q, _ in questions)
     if work.needs_group_privacy and any(isinstance(question, LibraryLoss) for question, _ in questions):
-        return LibraryAnswer(
-            "dp_accounting.pld", version, _ask_for_replacement(charges, questions, delta, neighbouring)
-        )
+        name, value = _ask_for_replacement(charges, questions, delta, Neighbouring(neighbouring))
+        return LibraryAnswer(name, version, value)
     by_losses = CappedSum | FixedSizeSum | BoundedRange | LibraryLoss | SelectedRuns | WholeRun
     beside = laplace and len(counts) < len(questions)
     if (beside or any(isinstance(q, by_losses) for q, _ in questions)) and not (boxed or curved):
@@ -201,7 +199,7 @@ def _collect_query(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Qu
     return _Query(work.neighbouring, work.mu, tuple(sampled), tuple(boxes), tuple(curves), unknown)
 
 
-def _ask_for_zero_out(charges: Charges, questions: Asked, delta: float, or_renyi: bool) -> LibraryAnswer:
+def _ask_for_zero_out(charges: Charges, questions: sums.Asked, delta: float, or_renyi: bool) -> LibraryAnswer:
     """Returns ε of zeroing out a unit where batches have a maximum size: that of replacing it; or that of removing it
     without a maximum size, with the probability of a full batch taken from δ. Both are bounds; the smaller counts."""
     from scipy import stats
@@ -218,13 +216,17 @@ def _ask_for_zero_out(charges: Charges, questions: Asked, delta: float, or_renyi
     return result
 
 
-def _ask_for_replacement(charges: Charges, questions: Asked, delta: float, relation: Neighbouring) -> float:
-    """Returns ε of removing a unit and adding another; or under `relation` where everyone knows who takes part."""
+def _ask_for_replacement(
+    charges: Charges, asked: sums.Asked, delta: float, relation: Neighbouring
+) -> tuple[str, float]:
+    """Returns name and ε of removing a unit and adding another; or where everyone knows who takes part, if less."""
     work = summarise_charges(charges, Neighbouring.ADD_OR_REMOVE_ONE)
     known = ask_library(unamplify_charges(charges, relation), delta, relation).epsilon
-    step = sums.grid_step(work.steps, len(work.parts)) / 4  # ε is twice that of one of the steps
+    step, empty = sums.grid_step(work.steps, len(work.parts)) / 4 * max(1.0, known / 10), asked
+    if relation is Neighbouring.ZERO_OUT_ONE:
+        empty = [(charge.event.of_null_unit().cross_check(), charge.count) for charge in charges if charge.count]
     with _silence():
-        return min(known, sums.epsilon_of_two_steps(questions, work, delta, known / 2, step))
+        return sums.epsilon_of_two_steps(asked, empty, work, delta, known, step)
 
 
 def _ask_for_items(
@@ -249,7 +251,7 @@ def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool)
         relation = relations.REPLACE_ONE
     # under replace-one their PLD accountant doubles a Gaussian's sensitivity itself, their RDP one does not
     moved = 2.0 if query.relation is Neighbouring.REPLACE_ONE else 1.0
-    step = sums.grid_step(query.steps, len(query.sampled))
+    step = sums.grid_step(query.steps, len(query.sampled)) * max(1.0, query.mu**2 / 100)
     accountants: list[tuple[str, Any, float]] = [
         ("dp_accounting.pld", lambda h: pld.PLDAccountant(relation, h), moved),
         ("dp_accounting.rdp", lambda h: rdp.RdpAccountant(neighboring_relation=relation), 1.0),

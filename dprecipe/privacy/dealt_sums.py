@@ -107,8 +107,9 @@ class PermutedGaussian(EpochEvent):
     fills all batches: the order of the larger is that of the smaller with the unit at a uniform place, and the one
     that stood there at the end. So one batch gets the unit's gradient instead of another's, by up to two clip norms,
     or none does: dominated in both directions by (1 - tB/N) N(0, σ² I) + (B/N) Σ N(2 eᵢ, σ² I) against N(0, σ² I) on t
-    coordinates; tight. Zeroing out and replacing are removing one and adding another, or a Gaussian each epoch on a
-    batch that everyone knows, whichever costs less. Source: docs/explanation/accounting.md#permuted-epochs.
+    coordinates; tight. Replacing is removing one and adding another, or a Gaussian each epoch on a batch that everyone
+    knows, whichever costs less; so is zeroing out, and one of both contributes nothing.
+    Source: docs/explanation/accounting.md#permuted-epochs.
     """
 
     kind: ClassVar[str] = "permuted_gaussian"
@@ -132,6 +133,9 @@ class PermutedGaussian(EpochEvent):
 
     def accounted_under(self, relation: Neighbouring) -> Neighbouring:
         return Neighbouring.REPLACE_ONE if relation is Neighbouring.ZERO_OUT_ONE else relation
+
+    def of_null_unit(self) -> Event:
+        return replace(self, noise_multiplier=2 * self.noise_multiplier)  # one batch loses another unit's gradient
 
     def among_fewer(self, fewer: int, relation: Neighbouring) -> Event | None:
         if relation is not Neighbouring.ADD_OR_REMOVE_ONE:

@@ -173,9 +173,12 @@ class Event:
         return math.inf
 
     def needs_group_privacy(self, relation: Neighbouring) -> bool:
-        """Returns True if replacing a unit is accounted as removing one and adding another, by group privacy: 2 ε and
-        (1 + exp(ε)) δ(ε)."""
+        """Returns True if replacing a unit is accounted as removing one and adding another (`replacement`)."""
         return False
+
+    def of_null_unit(self) -> Event:
+        """Returns an event that costs no less, where the unit that is added or removed contributes nothing."""
+        return self
 
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
         """Returns r(α) of one event, the larger of both directions: (orders,), for orders α > 1 and add-or-remove-one

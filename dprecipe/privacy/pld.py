@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -77,6 +78,38 @@ def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tole
         coarse = coarse or not work.exact_losses or (value == math.inf and not work.exact_curves)
         return Bound(min(value, work.max_loss), coarse)
     return Bound(math.inf, True)
+
+
+def find_directions(
+    work: Workload, delta: float, epsilon: float, least: float
+) -> tuple[Callable[[float], float], Callable[[float], float]] | None:
+    """Returns the curves δ(ε), ε >= 0, of removing a unit and of adding one, tight near ε > 0 at δ and down to a δ
+    of `least`; None where no grid has few enough points.
+
+    Guarantees: in either direction every pair on the curve bounds the workload.
+    """
+    theta = 2 * math.log(1 / delta) / epsilon
+    step = grid_step(work, epsilon, theta, TOLERANCE)
+    for _ in range(12):
+        try:
+            directions = compose_directions(work, step, _TAIL_SHARE * max(least, 1e-200))
+            tilts = [one.best_tilt(delta, theta) for one in directions]
+            curves = [partial(_delta_of, one, tilt) for one, tilt in zip(directions, tilts, strict=True)]
+            for one, tilt in zip(directions, tilts, strict=True):
+                one.delta(epsilon, tilt)  # too many points show here
+            return curves[0], curves[-1]
+        except (LossRangeError, NoPairError):
+            return None
+        except (GridError, WindowError) as error:
+            step = coarsen(step, error)
+    return None
+
+
+def _delta_of(composition: Composition, tilt: float, epsilon: float) -> float:
+    try:
+        return composition.delta(epsilon, tilt)
+    except WindowError:  # far from where the curve is to be tight
+        return min(composition.chernoff(epsilon, tilt * 2.0**power) for power in range(-2, 7))
 
 
 def _epsilon_on(work: Workload, delta: float, step: float, theta: float) -> tuple[float, float]:

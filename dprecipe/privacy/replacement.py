@@ -1,14 +1,33 @@
-"""Group privacy: replacing a unit is removing one and adding another."""
+"""Group privacy: replacing a unit is removing one and adding another.
+
+With P the data set before, Q without the unit and R after, H_ε(P‖R) <= H_s(P‖Q) + exp(s) H_{ε-s}(Q‖R) for every s,
+where H_ε is δ at ε. Two equal steps ask for one curve alone; the best s asks for that of either direction.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from dprecipe.privacy import pld
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge
 from dprecipe.privacy.profile import Answer
+from dprecipe.privacy.workload import summarise_charges
+
+Curve = Callable[[float], float]
+"""A bound of δ at each ε >= 0, in one direction."""
 
 _LARGEST_HALF = 300.0
 """Half of the largest ε that is searched."""
+_PARTS, _ROUNDS, _GOLDEN = 32, 20, (math.sqrt(5) - 1) / 2
+"""Parts of the range of splits that are tried, and golden sections of the best."""
+_FARTHEST = 5.0
+"""The farthest that a split goes below 0 or above ε."""
+_REFINED, _LESS = 4, 10.0
+"""The most times that grids are made, and the factor between two δ from which on they are made again."""
+_CLOSE = 1e-6
+"""The share of ε up to which it is searched."""
 
 
 def epsilon_of_two(epsilon_at: Callable[[float], Answer], delta: float) -> Answer:
@@ -31,6 +50,115 @@ def epsilon_of_two(epsilon_at: Callable[[float], Answer], delta: float) -> Answe
         if not x < _LARGEST_HALF:
             break
     return Answer(math.inf, result.accountant)
+
+
+def split_delta(removed: Curve, added: Curve, epsilon: float) -> float:
+    """Returns δ at ε >= 0 of removing a unit and adding another, by nearly the best split of ε.
+
+    Guarantees: an upper bound, whatever the split. Below 0 a direction follows from the other: H_{-ε}(P‖Q) = 1 -
+    exp(-ε) + exp(-ε) H_ε(Q‖P).
+    """
+
+    def one_way(one: Curve, other: Curve, at: float) -> float:
+        return one(at) if at >= 0 else -math.expm1(at) + math.exp(at) * other(-at)
+
+    def bound(s: float) -> float:
+        return one_way(removed, added, s) + math.exp(s) * one_way(added, removed, epsilon - s)
+
+    even = bound(epsilon / 2)
+    beyond = min(_FARTHEST, -math.log1p(-even)) if even < 1 else _FARTHEST  # farther out, 1 - exp(s) alone is more
+    width = (epsilon + 2 * beyond) / _PARTS
+    best = min((bound(-beyond + width * part), -beyond + width * part) for part in range(_PARTS + 1))
+    low, high = best[1] - width, best[1] + width
+    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_left, at_right = bound(left), bound(right)
+    for _ in range(_ROUNDS):
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - _GOLDEN * (high - low)
+            at_left = bound(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + _GOLDEN * (high - low)
+            at_right = bound(right)
+    return min(1.0, even, best[0], at_left, at_right)
+
+
+def split_epsilon(removed: Curve, added: Curve, delta: float, most: float) -> float:
+    """Returns nearly the least ε at δ by `split_delta`; `most`, a bound already known, if there is no smaller one."""
+    from scipy import optimize
+
+    def excess(epsilon: float) -> float:
+        return math.log(max(split_delta(removed, added, epsilon), 1e-300)) - math.log(delta)
+
+    if not 0 < most < 2 * _LARGEST_HALF or not excess(most) < 0 < excess(0.0):
+        return most
+    epsilon = float(optimize.brentq(excess, 0.0, most, xtol=_CLOSE * most)) + _CLOSE * most
+    return epsilon if epsilon < most and excess(epsilon) <= 0 else most
+
+
+def refine_epsilon(charges: Sequence[Charge], relation: Neighbouring, delta: float, even: Answer) -> Answer:
+    """Returns ε at δ by the best split, from the loss distributions of both directions; `even`, by two equal steps, if
+    that is no more or there are none."""
+    half = even.value / 2
+    if not 0 < half < _LARGEST_HALF:
+        return even
+    least = 0.0
+    one = delta / (1 + math.exp(half))
+    for removed, added in _list_steps(charges, relation, one, half, one):
+        least = max(least, split_epsilon(removed, added, delta, even.value))
+    return Answer(least, "pld") if 0 < least < even.value else even
+
+
+def refine_deltas(
+    charges: Sequence[Charge], relation: Neighbouring, epsilons: Sequence[float], even: Sequence[Answer]
+) -> list[Answer]:
+    """Returns δ at each ε by the best split; that of `even`, by two equal steps, where it is no more.
+
+    Grids are made for the δ known so far; where the split gives far less, they are made again.
+    """
+    answers = list(even)
+    for _ in range(_REFINED):
+        known = sorted((e, answer.value) for e, answer in zip(epsilons, answers, strict=True) if answer.value > 0)
+        middle, at = known[len(known) // 2] if known else (0.0, 0.0)
+        if not 0 < middle < 2 * _LARGEST_HALF:
+            break
+        half, least = middle / 2, known[-1][1]
+        steps = list(_list_steps(charges, relation, at / (1 + math.exp(half)), half, least / (1 + math.exp(half))))
+        for i, e in enumerate(epsilons):
+            if steps and e < 2 * _LARGEST_HALF:
+                value = max(split_delta(*step, e) for step in steps)
+                answers[i] = Answer(value, "pld") if value < answers[i].value else answers[i]
+        if min(answer.value for answer in answers) > least / _LESS:
+            break
+    return answers
+
+
+def _list_steps(
+    charges: Sequence[Charge], relation: Neighbouring, delta: float, epsilon: float, least: float
+) -> Iterator[tuple[Curve, Curve]]:
+    """Yields the curves of removing one unit and of adding another, near ε at δ and down to a δ of `least`, for
+    either order of both; a unit that is zeroed out gives way to one that contributes nothing."""
+    first = _find_directions(charges, delta, epsilon, least)
+    if first is None:
+        return
+    empty = [Charge(charge.event.of_null_unit(), charge.count) for charge in charges]
+    if relation is not Neighbouring.ZERO_OUT_ONE or empty == list(charges):
+        yield first
+    elif (second := _find_directions(empty, delta, epsilon, least)) is not None:
+        yield first[0], second[1]
+        yield second[0], first[1]
+    else:
+        yield first
+
+
+def _find_directions(
+    charges: Sequence[Charge], delta: float, epsilon: float, least: float
+) -> tuple[Curve, Curve] | None:
+    work = summarise_charges(charges, Neighbouring.ADD_OR_REMOVE_ONE)
+    if not work.has_losses or work.whole or work.items:
+        return None
+    return pld.find_directions(work, delta, epsilon, least)
 
 
 def deltas_of_two(deltas_at: Callable[[Sequence[float]], list[Answer]], epsilons: Sequence[float]) -> list[Answer]:
