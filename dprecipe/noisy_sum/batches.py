@@ -51,10 +51,10 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
             yield draw_subset(batch, units, stream)
         case EveryUnit():
             yield np.arange(units)
-        case DealtBatches(batches):
+        case DealtBatches(batches, taken):
             batch_of = stream.integers(batches, units)
             order = np.argsort(batch_of, kind="stable")
-            ends = np.searchsorted(batch_of[order], np.arange(batches + 1))
+            ends = np.searchsorted(batch_of[order], np.arange((taken or batches) + 1))
             for start, end in pairwise(ends):
                 yield order[start:end]
         case PermutedBatches(batch, batches):

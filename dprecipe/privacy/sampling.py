@@ -29,9 +29,10 @@ class FixedSizeBatch:
 @dataclass(frozen=True, slots=True)
 class DealtBatches:
     """All units, each in one of `batches` batches, chosen uniformly and independently: adding a unit changes one batch
-    and moves no other unit."""
+    and moves no other unit. Only the first `taken` of them take part; all, if it is None."""
 
     batches: int
+    taken: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
