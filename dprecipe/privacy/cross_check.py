@@ -51,7 +51,7 @@ from dprecipe.privacy.questions import (
     UniqueItems,
     WholeRun,
 )
-from dprecipe.privacy.workload import summarise_charges, unamplify_charges, uncap_charges
+from dprecipe.privacy.workload import unamplify_charges, uncap_charges
 
 Array = NDArray[np.floating[Any]]
 
@@ -86,7 +86,7 @@ def ask_library(
     `or_renyi`: fall back to RDP also when memory runs out; otherwise raise.
 
     Guarantees: an upper bound to the extent that dp-accounting's are. It shares no arithmetic with this package, except
-    that 1/σ² of unsampled Gaussians are added and their sensitivity is doubled under replace-one (not for votes). For
+    that 1/σ² of unsampled Gaussians are added and the event says how much farther a replaced unit moves them. For
     sums in a box it is a bound up to quadrature error, about 1e-5 of ε. Rényi divergences are used where vectors are
     exchanged, where an event has only a Rényi curve, and where distributions would take more than about ten seconds.
     Infinity where the library can't express the events.
@@ -125,7 +125,7 @@ class _Query:
 
 @lru_cache(maxsize=4)
 def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouring, or_renyi: bool) -> LibraryAnswer:
-    work = summarise_charges(charges, neighbouring)
+    work = sums.summarise_by_questions(charges, neighbouring)
     version = importlib.metadata.version("dp-accounting")
     questions = [(charge.event.cross_check(), charge.count) for charge in charges if charge.count]
     blanked = Neighbouring(neighbouring) is Neighbouring.ZERO_OUT_ONE
@@ -175,8 +175,8 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
     return LibraryAnswer(name, version, bound)
 
 
-def _collect_query(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Query:
-    work = summarise_charges(charges, neighbouring)
+def _collect_query(charges: Charges, neighbouring: Neighbouring) -> _Query:
+    work = sums.summarise_by_questions(charges, neighbouring)
     sampled: list[tuple[GaussianSum, int]] = []
     boxes: list[tuple[BoxSum, int]] = []
     curves: list[tuple[RenyiCurve, int]] = []
@@ -220,7 +220,7 @@ def _ask_for_zero_out(charges: Charges, questions: Asked, delta: float, or_renyi
 
 def _ask_for_replacement(charges: Charges, questions: Asked, delta: float, relation: Neighbouring) -> float:
     """Returns ε of removing a unit and adding another; or under `relation` where everyone knows who takes part."""
-    work = summarise_charges(charges, Neighbouring.ADD_OR_REMOVE_ONE)
+    work = sums.summarise_by_questions(charges, Neighbouring.ADD_OR_REMOVE_ONE)
     known = ask_library(unamplify_charges(charges, relation), delta, relation).epsilon
     step = sums.grid_step(work.steps, len(work.parts)) / 4  # ε is twice that of one of the steps
     with _silence():
@@ -231,7 +231,7 @@ def _ask_for_items(
     charges: Charges, asked: list[tuple[UniqueItems, int]], delta: float, relation: Neighbouring, renyi: bool
 ) -> LibraryAnswer:
     """Returns the largest ε of some pairs of neighbouring data sets, by the number of items that only one has."""
-    work = summarise_charges(charges, relation)
+    work = sums.summarise_by_questions(charges, relation)
     value, name = sums.largest_of_cases(
         charges, asked, delta, work, lambda rest, at: ask_library(rest, at, relation, renyi)
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from dprecipe.privacy.questions import (
     UniqueItems,
     WholeRun,
 )
-from dprecipe.privacy.workload import Workload
+from dprecipe.privacy.workload import Workload, summarise_charges
 from dprecipe.privacy.worst_case import shift_charges
 
 Array = NDArray[np.floating[Any]]
@@ -41,6 +41,21 @@ _CORNERS = 2001
 _LAST_DELTA, _FARTHEST = 1e-15, 500.0
 """The least δ and the largest ε of the table of a run."""
 _RUN_KNOTS = 500
+
+
+def summarise_by_questions(charges: Sequence[Charge], neighbouring: Neighbouring) -> Workload:
+    """Returns what composition needs of the charges, where μ of the unsampled Gaussians follows from the scales that
+    their questions state, and not from the events' own arithmetic."""
+    work = summarise_charges(charges, neighbouring)
+    squares = []
+    for charge in charges:
+        square = charge.event.squared_mu(charge.count, work.neighbouring)
+        question = charge.event.cross_check() if square else None
+        if square and isinstance(question, GaussianSum):
+            added = charge.event.squared_mu(charge.count, Neighbouring.ADD_OR_REMOVE_ONE) or square
+            square = square / added * (charge.count / question.sigma**2)
+        squares.append(square or 0.0)
+    return replace(work, mu=math.sqrt(math.fsum(squares)))
 
 
 def distribution_of_range(largest: float, step: float) -> Any:
