@@ -94,11 +94,11 @@ class CycleGaussian(GaussianEvent):
 @register_event
 @dataclass(frozen=True, slots=True)
 class BandedGaussian(GaussianEvent):
-    """As many steps as there are `coefficients`, each with noise of which those share a part that are less than that
-    far apart. Each unit is in one of as many parts; step t draws from part t, at `part_rate`.
+    """As many steps as there are `coefficients`, the first column of a banded matrix that correlates their noise. Each
+    unit is in one of as many parts; step t draws from part t, at `part_rate`.
 
-    A run of n steps is charged ⌈n/b⌉ of these for b coefficients, each when its first step is taken. Its last steps are
-    correlated with the next event's, so an event has no bound of its own for what is known within it.
+    A run of n steps is charged ⌈n/b⌉ of these for b coefficients, each when its first step is taken. What a unit adds
+    to a step shows in b rows of C x, and so in the next event, too: there is no bound for half of an event.
 
     Formal guarantee: the events of an attempt together are dominated by as many `PoissonGaussian` of rate `part_rate`
     and multiplier `noise_multiplier`/‖c‖, c the coefficients. Parts are drawn for each unit uniformly, independently of

@@ -62,8 +62,8 @@ class PreviousStep:
 
 @dataclass(frozen=True, slots=True)
 class Banded:
-    """The strategy with the first column `bands`: w_t = z_t - Σ c_j w_{t-j}, so that only steps less than b =
-    len(`bands`) apart share noise. Source: BandMF, arXiv 2306.08153."""
+    """The strategy with the first column `bands`: w_t = z_t - Σ c_j w_{t-j}. What a unit adds to a step shows in b =
+    len(`bands`) rows of C x. Source: BandMF, arXiv 2306.08153."""
 
     bands: tuple[float, ...]
 
