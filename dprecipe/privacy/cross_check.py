@@ -37,6 +37,7 @@ from dprecipe.privacy.box import recheck
 from dprecipe.privacy.box.box import BoxSum
 from dprecipe.privacy.curves import DEFAULT_ORDERS
 from dprecipe.privacy.events import Charge
+from dprecipe.privacy.library_steps import double_epsilon, epsilon_of_two_steps, split_whole
 from dprecipe.privacy.questions import (
     BoundedRange,
     CappedSum,
@@ -51,7 +52,7 @@ from dprecipe.privacy.questions import (
     UniqueItems,
     WholeRun,
 )
-from dprecipe.privacy.workload import summarise_charges, unamplify_charges, uncap_charges
+from dprecipe.privacy.workload import unamplify_charges, uncap_charges
 
 Array = NDArray[np.floating[Any]]
 
@@ -65,8 +66,8 @@ _TOLERANCE = 2e-4
 _MORE_ORDERS = 60
 _ORDER = recheck.MAX_ORDER
 
-
 Charges = tuple[Charge, ...]
+Named = tuple[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def ask_library(
     `or_renyi`: fall back to RDP also when memory runs out; otherwise raise.
 
     Guarantees: an upper bound to the extent that dp-accounting's are. It shares no arithmetic with this package, except
-    that 1/σ² of unsampled Gaussians are added and their sensitivity is doubled under replace-one (not for votes). For
+    that 1/σ² of unsampled Gaussians are added and the event says how much farther a replaced unit moves them. For
     sums in a box it is a bound up to quadrature error, about 1e-5 of ε. Rényi divergences are used where vectors are
     exchanged, where an event has only a Rényi curve, and where distributions would take more than about ten seconds.
     Infinity where the library can't express the events.
@@ -124,7 +125,7 @@ class _Query:
 
 @lru_cache(maxsize=4)
 def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouring, or_renyi: bool) -> LibraryAnswer:
-    work = summarise_charges(charges, neighbouring)
+    work = sums.summarise_by_questions(charges, neighbouring)
     version = importlib.metadata.version("dp-accounting")
     questions = [(charge.event.cross_check(), charge.count) for charge in charges if charge.count]
     blanked = Neighbouring(neighbouring) is Neighbouring.ZERO_OUT_ONE
@@ -154,8 +155,8 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
     laplace = any(isinstance(q, NoisyCounts) and q.family != "gaussian" for q, _ in questions)
     boxed = any(isinstance(q, NoisyBox) for q, _ in questions)
     if work.needs_group_privacy and any(isinstance(question, LibraryLoss) for question, _ in questions):
-        name, value = _ask_for_replacement(charges, questions, delta, Neighbouring(neighbouring))
-        return LibraryAnswer(name, version, value)
+        name, bound = _ask_for_replacement(charges, questions, delta, Neighbouring(neighbouring))
+        return LibraryAnswer(name, version, bound)
     by_losses = CappedSum | FixedSizeSum | BoundedRange | LibraryLoss | SelectedRuns | WholeRun
     beside = laplace and len(counts) < len(questions)
     if (beside or any(isinstance(q, by_losses) for q, _ in questions)) and not (boxed or curved):
@@ -173,8 +174,8 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
     return LibraryAnswer(name, version, bound)
 
 
-def _collect_query(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Query:
-    work = summarise_charges(charges, neighbouring)
+def _collect_query(charges: Charges, neighbouring: Neighbouring) -> _Query:
+    work = sums.summarise_by_questions(charges, neighbouring)
     sampled: list[tuple[GaussianSum, int]] = []
     boxes: list[tuple[BoxSum, int]] = []
     curves: list[tuple[RenyiCurve, int]] = []
@@ -216,31 +217,29 @@ def _ask_for_zero_out(charges: Charges, questions: sums.Asked, delta: float, or_
     return result
 
 
-def _ask_for_replacement(
-    charges: Charges, asked: sums.Asked, delta: float, relation: Neighbouring
-) -> tuple[str, float]:
+def _ask_for_replacement(charges: Charges, asked: sums.Asked, delta: float, relation: Neighbouring) -> Named:
     """Returns name and ε of removing a unit and adding another; or where everyone knows who takes part, if less."""
-    work = summarise_charges(charges, Neighbouring.ADD_OR_REMOVE_ONE)
+    work = sums.summarise_by_questions(charges, Neighbouring.ADD_OR_REMOVE_ONE)
     known = ask_library(unamplify_charges(charges, relation), delta, relation).epsilon
-    step, empty = sums.grid_step(work.steps, len(work.parts)) / 4 * max(1.0, known / 10), asked
-    if relation is Neighbouring.ZERO_OUT_ONE:
-        empty = [(charge.event.of_null_unit().cross_check(), charge.count) for charge in charges if charge.count]
+    step = sums.grid_step(work.steps, len(work.parts)) / 4 * max(1.0, known / 10)
+    null = [(charge.event.of_null_unit().cross_check(), charge.count) for charge in charges if charge.count]
+    empty = null if relation is Neighbouring.ZERO_OUT_ONE else asked
     with _silence():
-        return sums.epsilon_of_two_steps(asked, empty, work, delta, known, step)
+        return epsilon_of_two_steps(asked, empty, work, delta, known, step)
 
 
 def _ask_for_items(
     charges: Charges, asked: list[tuple[UniqueItems, int]], delta: float, relation: Neighbouring, renyi: bool
 ) -> LibraryAnswer:
     """Returns the largest ε of some pairs of neighbouring data sets, by the number of items that only one has."""
-    work = summarise_charges(charges, relation)
+    work = sums.summarise_by_questions(charges, relation)
     value, name = sums.largest_of_cases(
         charges, asked, delta, work, lambda rest, at: ask_library(rest, at, relation, renyi)
     )
     return LibraryAnswer(name, importlib.metadata.version("dp-accounting"), value)
 
 
-def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool) -> tuple[str, float]:
+def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool) -> Named:
     """Returns the accountant's name and ε of Gaussians, sampled or not, by the library's accountants."""
     import dp_accounting
     from dp_accounting import pld, rdp
@@ -287,7 +286,7 @@ def _run_accountant(library: Any, accountant: Any, query: _Query, delta: float, 
     return value if math.isfinite(value) else None
 
 
-def _ask_by_divergences(query: _Query, delta: float, twice: bool) -> tuple[str, float]:
+def _ask_by_divergences(query: _Query, delta: float, twice: bool) -> Named:
     """Returns the accountant's name and ε under add-or-remove-one; `twice`: of removing a unit and adding another."""
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
@@ -306,12 +305,12 @@ def _ask_by_divergences(query: _Query, delta: float, twice: bool) -> tuple[str, 
         whole = _compose_losses(query, delta, finest)
         if whole is not None:
             result = float(whole.get_epsilon_for_delta(delta))
-            result = sums.double_epsilon(whole.get_delta_for_epsilon, result, delta) if twice else result
+            name, result = split_whole(whole, whole, delta, result) if twice else ("dp_accounting.pld", result)
             if result < math.inf:
-                return "dp_accounting.pld", result
+                return name, result
     if twice:
         max_loss = _max_loss(query)
-        high = sums.double_epsilon(
+        high = double_epsilon(
             lambda half: 0.0 if half >= max_loss else rdp.compute_delta(orders, curve, half)[0], high, delta
         )
     return "dp_accounting.rdp", high

@@ -17,9 +17,14 @@ def charge_fields(kind: str) -> frozenset[str]:
 
 def holds_charges(hint: Any) -> bool:
     """Returns True if a field with this annotation holds charges."""
+    hint = _drop_constraints(hint)
+    return get_origin(hint) is tuple and get_args(hint)[0] is Charge
+
+
+def _drop_constraints(hint: Any) -> Any:
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
-    return get_origin(hint) is tuple and get_args(hint)[0] is Charge
+    return hint
 
 
 def _decode_charges(what: str, value: Any) -> tuple[Charge, ...]:
@@ -35,17 +40,19 @@ def _decode_charges(what: str, value: Any) -> tuple[Charge, ...]:
 
 def decode_field(what: str, value: Any, hint: Any) -> Any:
     """Reads a field of a dataclass from JSON types; the dataclass checks its range. The input is untrusted."""
-    while get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
+    hint = _drop_constraints(hint)
     if get_origin(hint) in (Union, types.UnionType):  # X | None
         (inner,) = (part for part in get_args(hint) if part is not types.NoneType)
         return None if value is None else decode_field(what, value, inner)
     if holds_charges(hint):
         return _decode_charges(what, value)
-    if get_origin(hint) is tuple:  # of rows, any number of them
-        row_hints = get_args(get_args(hint)[0])
+    if get_origin(hint) is tuple:  # of numbers or of rows, any number of them
+        inner = get_args(hint)[0]
+        row_hints = get_args(_drop_constraints(inner))
         if not isinstance(value, list | tuple) or len(value) > MAX_ROWS:
-            raise ValueError(f"{what} is not a list of at most {MAX_ROWS} rows")
+            raise ValueError(f"{what} is not a list of at most {MAX_ROWS} {'rows' if row_hints else 'numbers'}")
+        if not row_hints:
+            return tuple(decode_field(what, entry, inner) for entry in value)
         if not all(isinstance(row, list | tuple) and len(row) == len(row_hints) for row in value):
             raise ValueError(f"{what} is not a list of rows of {len(row_hints)}")
         return tuple(

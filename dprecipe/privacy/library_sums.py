@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,7 @@ from dprecipe.privacy.questions import (
     UniqueItems,
     WholeRun,
 )
-from dprecipe.privacy.replacement import Curve, split_epsilon
-from dprecipe.privacy.workload import Workload
+from dprecipe.privacy.workload import Workload, summarise_charges
 from dprecipe.privacy.worst_case import shift_charges
 
 Array = NDArray[np.floating[Any]]
@@ -43,6 +42,21 @@ _CORNERS = 2001
 _LAST_DELTA, _FARTHEST = 1e-15, 500.0
 """The least δ and the largest ε of the table of a run."""
 _RUN_KNOTS = 500
+
+
+def summarise_by_questions(charges: Sequence[Charge], neighbouring: Neighbouring) -> Workload:
+    """Returns what composition needs of the charges, where μ of the unsampled Gaussians follows from the scales that
+    their questions state, and not from the events' own arithmetic."""
+    work = summarise_charges(charges, neighbouring)
+    squares = []
+    for charge in charges:
+        square = charge.event.squared_mu(charge.count, work.neighbouring)
+        question = charge.event.cross_check() if square else None
+        if square and isinstance(question, GaussianSum):
+            added = charge.event.squared_mu(charge.count, Neighbouring.ADD_OR_REMOVE_ONE) or square
+            square = square / added * (charge.count / question.sigma**2)
+        squares.append(square or 0.0)
+    return replace(work, mu=math.sqrt(math.fsum(squares)))
 
 
 def distribution_of_range(largest: float, step: float) -> Any:
@@ -186,8 +200,6 @@ _SMALL, _POINTS = 0.05, 1 << 23
 """The ε below which the grid is made finer, and the most points of a step's grid then."""
 _TOLERANCE = 2e-4
 """The share of ε that the grid of the composition may add."""
-_SPLIT_KNOTS, _ROUNDING, _LARGEST = 2001, 1e-15, 600.0
-"""Points of a curve that is split over two steps, what rounding may add to its δ, and its largest ε."""
 
 
 def grid_step(steps: int, kinds: int) -> float:
@@ -337,61 +349,3 @@ def compose_batches(
         part = part.self_compose(int(count), tail)
         whole = part if whole is None else whole.compose(part, tail)
     return whole, parts, ranges, delta
-
-
-def double_epsilon(delta_of: Callable[[float], float], start: float, delta: float) -> float:
-    """Returns ε of removing a unit and adding another: twice the smallest h >= 0 with (1 + exp(h)) δ(h) <= δ. `start`:
-    the first h that is tried. Infinity above 600."""
-    low, high = 0.0, start
-    while high < 300 and not (1 + math.exp(high)) * delta_of(high) <= delta:
-        low, high = high, 1.2 * high + 1e-6
-    if not high < 300:
-        return math.inf
-    while high - low > 1e-6 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if (1 + math.exp(middle)) * delta_of(middle) <= delta else (middle, high)
-    return 2 * high
-
-
-def epsilon_of_two_steps(
-    questions: Asked, empty: Asked, work: Workload, delta: float, most: float, step: float
-) -> tuple[str, float]:
-    """Returns the accountant's name and ε of removing a unit and adding another by the best split, `most` if there is
-    no smaller one. `empty`: the questions about a unit that contributes nothing, if one of both is such a unit, in any
-    order. Where the rounding of the library's transforms decides, its name is that of no accountant."""
-    if not most < _LARGEST:
-        return "dp_accounting", most
-    half, at = 0.0, delta
-    for _ in range(4):  # what may be cut off depends on δ of one of the steps, which falls with its ε
-        whole, *_ = compose_batches(questions, work.mu, work.neighbouring, at, step)
-        half = min(most / 2, float(whole.get_epsilon_for_delta(at)))
-        least = delta / (1 + math.exp(half))
-        if least > at / 10 or at < _ROUNDING:
-            break
-        at = least
-    most = min(most, double_epsilon(whole.get_delta_for_epsilon, half, delta))
-    other = compose_batches(empty, work.mu, work.neighbouring, at, step)[0] if empty != questions else whole
-    value, more = (
-        max(split_epsilon(*directions, delta, most) for directions in _list_directions(whole, other, most, error))
-        for error in (0.0, _ROUNDING)
-    )
-    return ("dp_accounting.pld", value) if more < value * (1 + _TOLERANCE) else ("dp_accounting", more)
-
-
-def _list_directions(whole: Any, other: Any, most: float, error: float) -> Iterator[tuple[Curve, Curve]]:
-    """Yields δ at each ε from 0 to `most`, raised by `error`, of removing a unit and of adding one: either is `whole`,
-    and the other `other`. Chords, straight in exp(ε), bound δ."""
-    knots = np.linspace(0.0, most, _SPLIT_KNOTS)
-
-    def curve(pmf: Any) -> Curve:
-        dense = pmf.to_dense_pmf()  # its own vectorised δ is a loop over all points
-        losses = dense._discretization * (dense._lower_loss + np.arange(dense.size))
-        masses, losses = dense._probs[losses > 0], losses[losses > 0]
-        above, weighted = (np.append(np.cumsum(part[::-1])[::-1], 0.0) for part in (masses, masses * np.exp(-losses)))
-        at = np.searchsorted(losses, knots, side="right")
-        deltas_K = np.maximum(above[at] - np.exp(knots) * weighted[at], 0.0) + dense._infinity_mass + error
-        return lambda epsilon: float(np.interp(math.exp(epsilon), np.exp(knots), deltas_K))
-
-    yield curve(whole._pmf_remove), curve(other._pmf_add)
-    if other is not whole:
-        yield curve(other._pmf_remove), curve(whole._pmf_add)

@@ -43,4 +43,21 @@ class PermutedBatches:
     batches: int
 
 
-Sampling = EveryUnit | PoissonBatch | FixedSizeBatch | DealtBatches | PermutedBatches
+@dataclass(frozen=True, slots=True)
+class FixedOrder:
+    """All units, each in one of `batches` batches, which it keeps in all passes of an attempt. Which one depends on no
+    record and no output. Under add-or-remove-one, adding a unit moves no other one."""
+
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class CyclicPoisson:
+    """One batch from each of `parts` parts, in turn: its units join independently with probability `rate`. Each unit is
+    in one part, chosen uniformly and independently of all else, which it keeps in all cycles of an attempt."""
+
+    parts: int
+    rate: float
+
+
+Sampling = EveryUnit | PoissonBatch | FixedSizeBatch | DealtBatches | PermutedBatches | FixedOrder | CyclicPoisson

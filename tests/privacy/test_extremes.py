@@ -15,6 +15,8 @@ import pytest
 
 from dprecipe.privacy.accountants import epsilon
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.correlated_sums import BandedGaussian, CycleGaussian
+from dprecipe.privacy.correlation.strategies import make_bands
 from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import (
@@ -39,6 +41,11 @@ def cut(size: int, batch: int, sigma: float) -> PermutedGaussian:
     return PermutedGaussian(size, batch, min(2000, (size - 1) // batch), sigma)
 
 
+def make_pass(rng: random.Random, sigma: float) -> CycleGaussian:
+    previous = rng.choice([0.0, 1.0, rng.random(), 1 - draw(rng, 1e-16, 1)])
+    return CycleGaussian(sigma, previous, rng.choice([1, 2, 1000]), rng.choice([0, 1, 100]))
+
+
 def make_event(rng: random.Random, kind: str) -> Any:
     sigma = draw(rng, 1e-3, 1e6) if rng.random() < 0.5 else draw(rng, 0.3, 30)
     rate = rng.choice([1.0, 0.999999, draw(rng, 1e-9, 1), draw(rng, 1e-4, 1)])
@@ -52,6 +59,8 @@ def make_event(rng: random.Random, kind: str) -> Any:
         "laplace": lambda: PoissonLaplace(rate, sigma),
         "dealt": lambda: DealtGaussian(sigma, rng.choice([1, 2, 13, 1000])),
         "permuted": lambda: cut(max(size, 3), few, sigma),
+        "cycle": lambda: make_pass(rng, sigma),
+        "banded": lambda: BandedGaussian(sigma, rate, make_bands(rng.choice([1, 2, 64]), draw(rng, 1e-3, 1)).bands),
     }
     return made[kind]()
 
@@ -76,7 +85,7 @@ def check_corner(kind: str, seed: int) -> None:
     assert cost(event=replace(event, noise_multiplier=1.1 * event.noise_multiplier)) <= value * (1 + GRID) + SMALL, case
 
 
-KINDS = ("gaussian", "poisson", "fixed", "truncated", "laplace", "dealt", "permuted")
+KINDS = ("gaussian", "poisson", "fixed", "truncated", "laplace", "dealt", "permuted", "cycle", "banded")
 
 
 @pytest.mark.parametrize("kind", KINDS)
