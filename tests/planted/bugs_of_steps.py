@@ -7,7 +7,7 @@ from tests.planted.bug import Edit, bug
 GATE, NOISE, STEPS = "training/run/gate.py", "training/steps/noise.py", "training/steps/noisy_steps.py"
 EXCHANGE, SHARDED = "training/processes/shards.py", "training/engine/sharded_sum.py"
 BATCHES, PROCESSES = "noisy_sum/batches.py", "training/processes/processes.py"
-ENTROPY, DPSGD = "noise/entropy.py", "mechanisms/dpsgd/train/run.py"
+ENTROPY, DPSGD = "noise/entropy.py", "training/steps/clipped_sums.py"
 SCALE = "scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)"
 RELEASED = "noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)"
 SHARD_RELEASED = "return self._noise.release(ticket, clipped, shard)"
