@@ -22,21 +22,31 @@ from numpy.typing import NDArray
 
 from dprecipe.noise.entropy import Stream
 from dprecipe.privacy.events import Event
-from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PermutedBatches, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedOrder, FixedSizeBatch, PermutedBatches, PoissonBatch
 
 UnitNumbers = NDArray[np.int64]
 
 
+ORDER = 0
+"""Number of the stream of an attempt that decides what holds for all of its events; those of events begin at 1."""
+
+
+def stream_number(event: Event, ticket: int) -> int:
+    """Returns the number of the sampling stream of an attempt's event number `ticket`, from 1: its own, or, where units
+    keep their places for all passes of the attempt, one for all."""
+    return ORDER if isinstance(event.sampling(), FixedOrder) else ticket
+
+
 def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers]:
     """Draws the batches of one event: one for a sampled or full step, all batches of the epoch where units are dealt
-    or permuted.
+    or permuted, or of the pass where they keep their order.
 
     Each batch is (B,) int64, increasing unit numbers in [0, units); it may be empty.
 
     Args:
         event: what the step releases; its `sampling()` decides the batch.
         units: units in the data set, >= 0.
-        stream: the secret stream of this step.
+        stream: the secret stream of this step, see `stream_number`.
 
     Raises:
         TypeError: the event draws no batch.
@@ -52,17 +62,24 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
         case EveryUnit():
             yield np.arange(units)
         case DealtBatches(batches, taken):
-            batch_of = stream.integers(batches, units)
-            order = np.argsort(batch_of, kind="stable")
-            ends = np.searchsorted(batch_of[order], np.arange((taken or batches) + 1))
-            for start, end in pairwise(ends):
-                yield order[start:end]
+            yield from _deal(batches, taken or batches, units, stream)
+        case FixedOrder(batches):
+            yield from _deal(batches, batches, units, stream)
         case PermutedBatches(batch, batches):
             order = draw_order(units, stream)
             for start in range(0, batch * batches, batch):
                 yield np.sort(order[start : start + batch])
         case _:
             raise TypeError(f"an event of kind {event.kind} draws no batch")
+
+
+def _deal(batches: int, taken: int, units: int, stream: Stream) -> Iterator[UnitNumbers]:
+    """Deals each unit to one of `batches` batches, and yields the first `taken` of these."""
+    batch_of = stream.integers(batches, units)
+    order = np.argsort(batch_of, kind="stable")
+    ends = np.searchsorted(batch_of[order], np.arange(taken + 1))
+    for start, end in pairwise(ends):
+        yield order[start:end]
 
 
 def draw_poisson(q: float, units: int, stream: Stream) -> UnitNumbers:

@@ -58,6 +58,10 @@ PARTICIPATION = {
     "fixed_size": ("drawn in batches of one size", "are drawn together"),
     "full_batch": ("takes part in every step", "take part together in every step"),
     "permuted": ("in at most one batch of each epoch", "are together in at most one batch of each epoch"),
+    "fixed_order": (
+        "in one batch of each pass, always the same",
+        "are together in one batch of each pass, always the same",
+    ),
     "dealt": ("dealt to one batch of each epoch", "are dealt together to one batch of each epoch"),
 }
 """The way a record, and the records of a unit, take part in a step, by sampling scheme."""
