@@ -12,6 +12,8 @@ from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan
 from dprecipe.noisy_sum import certificate as noisy_sum
 from dprecipe.privacy.events import Charge, Event
 
+CHECKS = noisy_sum.CLIPPED_CHECKS
+
 
 class DpsgdFacts(NoisyFacts):
     """Noise on the sum of clipped gradients."""
@@ -42,7 +44,7 @@ class DpsgdCertificate(CertificatePart[DpsgdFacts, None, None]):
         return unit_of(plan, noisy_sum.describe_clipping(plan, plan.as_plan_of(DpsgdPlan).augmentations))
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
-        return noisy_sum.CLIPPED_CHECKS
+        return CHECKS
 
     def count_steps(self, event: Event) -> int:
         return event.steps
