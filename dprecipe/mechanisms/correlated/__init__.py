@@ -13,5 +13,6 @@ MECHANISM = Mechanism(
     can_split=True,
     can_omit_records=True,
     covers_iterates=True,
+    audit_depths=("program",),
     runtime_options=ALL_RUNTIME_OPTIONS,
 )

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from dprecipe.contract.mechanism import Account, Facts, Planned
 from dprecipe.contract.plan import Assumption
 from dprecipe.faults import Finding, PlanRefused
+from dprecipe.mechanisms.correlated.beside_poisson import compare_with_poisson
 from dprecipe.mechanisms.correlated.passes import MAX_PASSES, CorrelatedRun, refuse_passes
 from dprecipe.mechanisms.correlated.plan import CorrelatedPlan
 from dprecipe.mechanisms.correlated.schema import Correlated
-from dprecipe.mechanisms.correlated.beside_poisson import compare_with_poisson
 from dprecipe.noisy_sum import clip_rules, solve
 from dprecipe.noisy_sum.clip import AdaptiveClip, NormSchedule, PerLayerClip
 from dprecipe.noisy_sum.clipped_plan import plan_clip

@@ -126,8 +126,13 @@ class SumNoise:
             earlier = [(-ticket.event.previous, self._secrets.stream("noise", before))]
         scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
         value = clipped.value.detach().to(widest_type(clipped.value.device), torch.float64)
-        scales = scale.to(value) if isinstance(scale, Tensor) else scale
-        return add_noise(value, distribution_of(ticket.event), scales, stream, earlier)
+        return add_noise(
+            value,
+            distribution_of(ticket.event),
+            scale.to(value) if isinstance(scale, Tensor) else scale,
+            stream,
+            *earlier,
+        )
 
 
 @final

@@ -95,7 +95,7 @@ Term = tuple[float, Stream]
 
 
 def add_noise(
-    value_P: Tensor, distribution: Distribution, scale: float | Tensor, stream: Stream, earlier: Sequence[Term] = ()
+    value_P: Tensor, distribution: Distribution, scale: float | Tensor, stream: Stream, *earlier: Term
 ) -> Tensor:
     """Adds noise of this distribution and scale (one for each number, where it is a tensor) to a float64 sum, in place.
 
@@ -164,12 +164,14 @@ def _add_normal(value_P: Doubles, scale: float | Doubles, terms: Sequence[Term],
     ((_, stream), *earlier) = terms
     for part in _parts(len(value_P), CHUNK):
         value, scales = value_P[part], _scale_of(scale, part)
-        moved = _add_up(earlier, len(value), buffer)
-        half = (len(value) + 1) // 2
-        for draws, at in zip(buffer.draw(stream, len(value)), (slice(half), slice(half, None)), strict=True):
-            if moved is not None:
-                np.add(draws, moved[at], out=draws)
-            _place(value[at], draws, _scale_of(scales, at))
+        moved = _add_up(earlier, len(value), buffer)  # first: the next draws overwrite the buffer
+        cosine, sine = buffer.draw(stream, len(value))
+        half = len(cosine)
+        if moved is not None:
+            cosine += moved[:half]
+            sine += moved[half:]
+        _place(value[:half], cosine, _scale_of(scales, slice(half)))
+        _place(value[half:], sine, _scale_of(scales, slice(half, None)))
 
 
 def _add_up(earlier: Sequence[Term], count: int, buffer: _CpuBuffer) -> Doubles | None:
@@ -227,7 +229,7 @@ def _add_on_device(
     scale: float | Tensor,
     stream: Stream,
     device: torch.device,
-    earlier: Sequence[Term],
+    earlier: Sequence[Term] = (),
 ) -> None:
     size = value_P.numel()
     add = _device_adder(distribution, stream, device, size)
