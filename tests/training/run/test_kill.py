@@ -51,6 +51,11 @@ ENCODED = """kind: encoded
   noise: [{family: laplace, multiplier: 3.0, steps: 100}, {family: gaussian, multiplier: auto}]"""
 
 
+CORRELATED = """kind: correlated
+  clip: {norm: 1.0}
+  noise: {form: previous_step, multiplier: auto}"""
+
+
 STAGES = """[
     {flatten: {}}, {dp_quantiles: {columns: all, bounds: [0, 1], share: 0.02}}, {dp_standardize: {share: 0.02}},
     {dp_pca: {components: 40, row_norm: 8.0, share: 0.02}}]"""
@@ -76,7 +81,7 @@ def test_paid_steps_killed_at_random_moments_are_never_drawn_twice_for_the_price
         print(f"{ledger.attempts} attempts: {counts}")
 
 
-PER_EVENT = {"dealt": 12, "permuted": 11}
+PER_EVENT = {"dealt": 12, "permuted": 11, "fixed_order": 12}
 """Steps of an event."""
 
 
@@ -88,6 +93,7 @@ PER_EVENT = {"dealt": 12, "permuted": 11}
         pytest.param(DPSGD, "full_batch", 600, 8, marks=pytest.mark.slow),
         pytest.param(DPSGD, "dealt, batch_size: 128", 720, 8, marks=pytest.mark.slow),
         pytest.param(DPSGD, "permuted, batch_size: 128", 660, 8, marks=pytest.mark.slow),
+        pytest.param(CORRELATED, "fixed_order, batch_size: 128", 720, 8, marks=pytest.mark.slow),
         pytest.param(ENCODED, "poisson, batch_size: 64", 600, 8, marks=pytest.mark.slow),
     ],
 )
