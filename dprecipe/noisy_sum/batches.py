@@ -25,6 +25,8 @@ from dprecipe.privacy.events import Event
 from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PermutedBatches, PoissonBatch
 
 UnitNumbers = NDArray[np.int64]
+_CHUNK = 1 << 21
+"""Units that are dealt at a time."""
 
 
 def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers]:
@@ -52,11 +54,9 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
         case EveryUnit():
             yield np.arange(units)
         case DealtBatches(batches, taken):
-            batch_of = stream.integers(batches, units)
-            order = np.argsort(batch_of, kind="stable")
-            ends = np.searchsorted(batch_of[order], np.arange((taken or batches) + 1))
-            for start, end in pairwise(ends):
-                yield order[start:end]
+            order, ends = deal_units(batches, units, stream)
+            for start, end in pairwise(ends[: (taken or batches) + 1]):
+                yield order[start:end].astype(np.int64)
         case PermutedBatches(batch, batches):
             order = draw_order(units, stream)
             for start in range(0, batch * batches, batch):
@@ -88,6 +88,34 @@ def draw_poisson(q: float, units: int, stream: Stream) -> UnitNumbers:
         last = int(places[-1])
     included = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
     return included[: np.searchsorted(included, units)]
+
+
+def deal_units(
+    batches: int, units: int, stream: Stream
+) -> tuple[NDArray[np.uint32] | NDArray[np.int64], NDArray[np.int64]]:
+    """Returns the units by batch, increasing within each, and the (batches + 1,) ends of the batches.
+
+    Unit u is in batch floor(`batches` w / 2^64), w the stream's word at place u. A counting sort in chunks takes 8 bytes
+    a unit, and keeps 4.
+    """
+    batch_of = np.empty(units, dtype=np.uint32)
+    chunks = [slice(start, min(start + _CHUNK, units)) for start in range(0, units, _CHUNK)]
+    counts = np.zeros(batches, dtype=np.int64)
+    for chunk in chunks:
+        batch_of[chunk] = stream.integers(batches, chunk.stop - chunk.start)
+        counts += np.bincount(batch_of[chunk], minlength=batches)
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    order = np.empty(units, dtype=np.uint32 if units < 2**32 else np.int64)
+    free = ends[:-1].copy()
+    for chunk in chunks:
+        part = batch_of[chunk]
+        within = np.argsort(part, kind="stable")
+        counts = np.bincount(part, minlength=batches)
+        first = np.cumsum(counts) - counts
+        sorted_part = part[within]
+        order[(free - first)[sorted_part] + np.arange(len(part))] = within + chunk.start
+        free += counts
+    return order, ends
 
 
 def draw_order(units: int, stream: Stream) -> UnitNumbers:

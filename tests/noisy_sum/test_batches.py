@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dprecipe.noise.entropy import Secrets, Stream
-from dprecipe.noisy_sum.batches import draw_batch, draw_order, draw_poisson, draw_subset
+from dprecipe.noisy_sum.batches import deal_units, draw_batch, draw_order, draw_poisson, draw_subset
 from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
@@ -75,6 +75,15 @@ def test_t2_shuffling_deals_every_unit_to_exactly_one_batch() -> None:
     assert [batch.tolist() for batch in first] == [batch.tolist() for batch in parts[:3]]
     other = batches(DealtGaussian(1.0, 8), 1000, 1)
     assert any(a.tolist() != b.tolist() for a, b in zip(parts, other, strict=True))
+
+
+@pytest.mark.parametrize(("batches", "units"), [(7, 0), (7, 1), (7, 100), (7, 101), (300, 1003), (1, 250)])
+def test_units_are_dealt_in_chunks_as_at_once(monkeypatch: pytest.MonkeyPatch, batches: int, units: int) -> None:
+    monkeypatch.setattr("dprecipe.noisy_sum.batches._CHUNK", 100)
+    order, ends = deal_units(batches, units, Stream(bytes(32)))
+    batch_of = Stream(bytes(32)).integers(batches, units)
+    assert order.tolist() == np.argsort(batch_of, kind="stable").tolist()
+    assert np.diff(ends).tolist() == np.bincount(batch_of, minlength=batches).tolist()
 
 
 def test_adding_a_unit_moves_no_other_unit_to_another_batch() -> None:
