@@ -95,8 +95,8 @@ def deal_units(
 ) -> tuple[NDArray[np.uint32] | NDArray[np.int64], NDArray[np.int64]]:
     """Returns the units by batch, increasing within each, and the (batches + 1,) ends of the batches.
 
-    Unit u is in batch floor(`batches` w / 2^64), w the stream's word at place u. A counting sort in chunks takes 8 bytes
-    a unit, and keeps 4.
+    Unit u is in batch floor(`batches` w / 2^64), w the word of the stream at place u. A counting sort in chunks takes 8
+    bytes a unit, and keeps 4.
     """
     batch_of = np.empty(units, dtype=np.uint32)
     chunks = [slice(start, min(start + _CHUNK, units)) for start in range(0, units, _CHUNK)]
