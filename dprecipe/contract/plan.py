@@ -148,6 +148,10 @@ class UsualPlan:
         return False
 
     @property
+    def has_one_norm(self) -> bool:
+        return False
+
+    @property
     def copies(self) -> int:
         return 1
 
