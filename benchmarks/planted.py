@@ -68,9 +68,8 @@ def _describe(outcome: Outcome) -> str:
 
 def run_canaries(count: int, names: Sequence[str]) -> None:
     """Print in how many of `count` runs, of a program without a bug and with each of these, each statement accuses."""
-    print(
-        "| bug | any program | implied ε above the claim | inconsistent with the specification | mean difference |\n|---|---|---|---|---|"
-    )
+    print("| bug | any program | implied ε above the claim | inconsistent with the specification | mean difference |")
+    print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder, Workshop(Path(folder)) as workshop:
         for bug in (SOUND_PROGRAM, *(bug for bug in BUGS if bug.name in names)):
             with workshop.planted(disarm_probe(bug)):
