@@ -292,7 +292,7 @@ def describe_canaries(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _describe_specification(plan: Plan, confidence: float) -> str:
-    reason = find_reason_untested(plan)
+    reason = find_reason_untested(plan, "recipe")
     if reason is not None:
         return f"not tested, {reason}"
     return f"a sound one raises an alarm in {1 - confidence:.2g} of runs, and is released all the same"

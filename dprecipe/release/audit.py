@@ -47,7 +47,8 @@ def find_contradictions(stated: Predicate, plan: Plan) -> list[str]:
     unasked = list(_check_sizes(audit, plan))
     if unasked:
         return [*problems, *unasked]  # it could take hours to compute with them
-    asked_test = specification.find_contradictions(audit.specification, plan, "canaries" in asked)
+    model, has_canaries = stated.provenance.model, "canaries" in asked
+    asked_test = specification.find_contradictions(audit.specification, plan, model, has_canaries)
     return [*problems, *_check_verdicts(audit), *_check_claims(stated, audit, plan), *asked_test]
 
 

@@ -14,6 +14,7 @@ from dprecipe.planning.audit import canaries_of
 from dprecipe.privacy.audit.results import SpecificationTest
 from dprecipe.privacy.audit.specification import judge_specification, specified_mu, squared_separation
 from dprecipe.privacy.events import Charge
+from dprecipe.release.facts import Origin
 from dprecipe.release.tensors import count_trained
 
 CLOSE = 3e-6
@@ -24,9 +25,9 @@ MEANING = (
 )
 
 
-def find_reason_untested(plan: Plan) -> str | None:
-    """Returns the reason why the scores of a plan's canaries are not Gaussian by its specification, as a clause; None:
-    they are, and are tested."""
+def find_reason_untested(plan: Plan, model: Origin) -> str | None:
+    """Returns the reason why the scores of a run's canaries are not Gaussian by its plan, as a clause; None: they are,
+    and are tested. `model`: "python" for a module whose weights the plan does not know."""
     if not canaries_of(plan, "gradient"):
         return "for what a model tells of a record has no specified distribution"
     events = [charge.event for charge in plan.mechanism_plan.events]
@@ -34,7 +35,7 @@ def find_reason_untested(plan: Plan) -> str | None:
         return "for a canary lies in several layers, which may have fewer weights than there are canaries"
     if any(squared_separation(event, plan.budget.neighbouring) is None for event in events):
         return "for scores are Gaussian only with Gaussian noise on full batches"
-    if canaries_of(plan) > count_trained(plan):
+    if model == "python" or canaries_of(plan) > count_trained(plan):
         return "for no more canaries than trained weights are known to have a coordinate each"
     return None
 
@@ -46,10 +47,12 @@ def charged_mu(plan: Plan, charges: Sequence[Charge]) -> float:
     return specified_mu((charge for charge in charges if charge.event in steps), plan.budget.neighbouring)
 
 
-def find_contradictions(stated: SpecificationTest | None, plan: Plan, has_canaries: bool) -> Iterator[str]:
+def find_contradictions(
+    stated: SpecificationTest | None, plan: Plan, model: Origin, has_canaries: bool
+) -> Iterator[str]:
     """Finds what is wrong with the test by its own numbers and the plan. `has_canaries`: the certificate has them."""
     path = "audit.specification"
-    if (stated is not None) is not (has_canaries and find_reason_untested(plan) is None):
+    if (stated is not None) is not (has_canaries and find_reason_untested(plan, model) is None):
         yield f"{path}: expected exactly where scores of canaries are Gaussian"
     if stated is None:
         return

@@ -66,9 +66,16 @@ def test_the_specified_mu_is_that_of_the_charged_steps(plan_of: Any) -> None:
 )
 def test_scores_of_another_distribution_are_not_tested(old: str, new: str, reason: str, plan_of: Any) -> None:
     assert FULL.count(old) == 1
-    assert find_reason_untested(plan_of(FULL)) is None
-    assert find_reason_untested(plan_of(FULL.replace("canaries: 60", "canaries: 650"))) is None
-    assert reason in (find_reason_untested(plan_of(FULL.replace(old, new))) or "")
+    assert find_reason_untested(plan_of(FULL), "recipe") is None
+    assert find_reason_untested(plan_of(FULL.replace("canaries: 60", "canaries: 650")), "recipe") is None
+    assert reason in (find_reason_untested(plan_of(FULL.replace(old, new)), "recipe") or "")
+
+
+def test_weights_of_a_module_from_python_are_not_counted(tested: Any) -> None:
+    assert "a coordinate each" in (find_reason_untested(tested.plan, "python") or "")
+    stated = predicate_of(tested)
+    stated = stated.model_copy(update={"provenance": stated.provenance.model_copy(update={"model": "python"})})
+    assert any("specification: expected exactly" in problem for problem in find_contradictions(stated, tested.plan))
 
 
 def test_an_alarm_is_a_finding_of_its_own_and_verifies(tmp_path: Any, finish: Any, plan_of: Any, facts_of: Any) -> None:

@@ -81,9 +81,12 @@ def count_guesses(plan: Plan, coins: Coins, scores_M: Floats) -> Guesses:
     return Guesses(canaries=coins.count, named_in=each, named_out=each, correct=correct)
 
 
-def compare_scores(plan: Plan, canaries: RunCanaries, released: Mapping[str, Tensor]) -> Scores | None:
-    """Returns what is published of the scores; None where the plan does not specify their distribution."""
-    if find_reason_untested(plan) is not None:
+def compare_scores(
+    plan: Plan, canaries: RunCanaries, released: Mapping[str, Tensor], *, from_python: bool
+) -> Scores | None:
+    """Returns what is published of the scores; None where the plan does not specify their distribution. `from_python`:
+    the module came from there."""
+    if find_reason_untested(plan, "python" if from_python else "recipe") is not None:
         return None
     return summarise_scores(canaries.coins, canaries.rank(released))
 

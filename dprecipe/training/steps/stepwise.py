@@ -265,7 +265,9 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             steps_lost=part.count_steps_charged(gate.spent) - steps.steps_done,
             kept=None if best is None else best.facts,
             guesses=None if steps.canaries is None else guess_coins(plan, steps.canaries, released),
-            scores=None if steps.canaries is None else compare_scores(plan, steps.canaries, released),
+            scores=None
+            if steps.canaries is None
+            else compare_scores(plan, steps.canaries, released, from_python=program.custom_model),
         )
         training.published = done = attempt.publish(finished)
         with suppress(RunFailed):  # the release is there, and a process that is lost by now takes nothing from it

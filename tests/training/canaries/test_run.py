@@ -96,7 +96,7 @@ def test_an_alarm_is_reported_and_released(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     seen = Scores(inside=95, outside=105, difference=5.0)
-    monkeypatch.setattr(stepwise, "compare_scores", lambda plan, canaries, released: seen)
+    monkeypatch.setattr(stepwise, "compare_scores", lambda plan, canaries, released, from_python: seen)
     audit = verify(run(plan_of(small, 200, "gradient", *FULL), tmp_path / "run").release).statement.predicate.audit
     assert audit is not None
     assert audit.specification is not None
