@@ -23,7 +23,7 @@ MAX_ALL_TRIALS = 3 * MAX_TRIALS
 """The most trials of all bounds together, on both sides."""
 MAX_CANARIES = 10**6
 MAX_DIFFERENCE = 1e6
-"""The most by which two means are told to differ, in standard deviations: scores without noise differ by any number."""
+"""The most by which two means are stated to differ, in standard deviations: without noise it is any number."""
 MAX_SAMPLE = 10**6
 """The largest sample of a distance, whose exact distribution takes seconds at this size; all samples of an audit
 together may have twice as much."""

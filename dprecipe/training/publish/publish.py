@@ -79,7 +79,7 @@ class Finished:
     guesses: Guesses | None = None
     """The run's guesses about its canaries, and how many were right, where it has any."""
     scores: Scores | None = None
-    """How far their scores lie apart, where the plan specifies their distribution."""
+    """The difference of their scores, where the plan specifies their distribution."""
     write: Callable[[Path], None] = lambda path: None
     """Puts further files into a release."""
     remarks: tuple[str, ...] = ()
