@@ -15,6 +15,7 @@ from dprecipe.privacy.audit.program import make_audit
 from dprecipe.privacy.audit.results import Scores, SpecificationTest
 from dprecipe.privacy.audit.specification import judge_specification
 from dprecipe.privacy.events import Charge
+from dprecipe.privacy.noisy_sums import Gaussian
 from dprecipe.release.audit import find_contradictions, render_audit, summarise_audit
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.rebuild import rebuild_predicate
@@ -46,6 +47,8 @@ def test_the_specified_mu_is_that_of_the_charged_steps(plan_of: Any) -> None:
     (charge,) = plan.mechanism_plan.events
     mu = math.sqrt(charge.count) / charge.event.noise_multiplier
     assert charged_mu(plan, plan.events) == pytest.approx(mu, rel=1e-5)
+    of_a_stage = Charge(Gaussian(1.0), 3)
+    assert charged_mu(plan, [of_a_stage, *plan.events]) == charged_mu(plan, plan.events)
     assert charged_mu(plan, [Charge(charge.event, charge.count // 4)]) == pytest.approx(mu / 2, rel=0.02)
     replaced = plan_of(FULL.replace("delta: 1e-5", "delta: 1e-5, neighbouring: replace_one"))
     (charge,) = replaced.mechanism_plan.events
