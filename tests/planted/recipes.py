@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 DIGITS = "train: {source: digits, split: train}\n  size: 1438\n  preprocess: [{clip_features: {norm: 1.0}}]"
 TEXTS = """\
 train:
@@ -120,6 +122,11 @@ budget: {epsilon: 3.0, delta: 1e-5}
 training: {steps: 60, optimizer: {kind: sgd, lr: 1.0}}
 runtime: {device: cpu}
 """
+
+WITH_CANARIES = (Path(__file__).parents[2] / "recipes" / "quickstart.yaml").read_text("utf-8") + (
+    "audit: {program: false, canaries: 1000}\nruntime: {device: cpu}\nrelease: {report: false}\n"
+)
+"""Full batches, and a weight for each canary: all three statements are made of its runs."""
 
 
 def of_sums(

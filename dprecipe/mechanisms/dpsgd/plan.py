@@ -140,6 +140,10 @@ class DpsgdPlan(UsualPlan):
         return self.cap
 
     @property
+    def has_one_norm(self) -> bool:
+        return self.clip.mode != "per_layer"
+
+    @property
     def copies(self) -> int:
         return self.augmentations
 
