@@ -187,9 +187,10 @@ def _draft_votes(path: Path, mechanism: str, file: Path) -> bool:
     if draft is None:
         return False
     _write(path, make_head(make_name(path), path.name) + draft)
-    write_output(["read off the private file: names of its columns, or their number; check that they may be published"])
     write_output(
         [
+            "read off the private file: names of its columns, or their number; check that they may be published",
+            "a row is taken for a query, a column for a class; the draft says what to write if one of them is a teacher",
             _remind(STATEMENT),
             f"wrote {path}; next: fill in each {BLANK}, then dprecipe validate {shlex.quote(str(path))}",
         ]
