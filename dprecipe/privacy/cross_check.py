@@ -162,8 +162,10 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
     if (beside or any(isinstance(q, by_losses) for q, _ in questions)) and not (boxed or curved):
         with _silence():
             step = sums.grid_step(work.steps, len(work.parts))
-            name, value = sums.epsilon_of_batches(questions, work.mu, work.neighbouring, delta, step)
-            return LibraryAnswer(name, version, value)
+            ask = partial(sums.epsilon_of_batches, questions, work.mu, work.neighbouring, delta)
+            name, value = ask(step)
+            finer = sums.ask_finer(lambda h: value if h == step else ask(h)[1], questions, delta, step)
+            return LibraryAnswer(name, version, value if finer is None else finer)
     if boxed or laplace or curved or len(counts) == len(questions):
         twice = work.neighbouring is Neighbouring.REPLACE_ONE
         with _silence():
@@ -257,10 +259,8 @@ def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool)
     ]
     for name, make, doubled in accountants:
         try:
-            value = _run_accountant(dp_accounting, make(step), query, delta, doubled)
-            if (finer := sums.finer_step(value, query.sampled, delta)) < step:
-                again = _run_accountant(dp_accounting, make(finer), query, delta, doubled)
-                value = value if again is None else again
+            ask = partial(_run_accountant, dp_accounting, query=query, delta=delta, doubled=doubled)
+            value = sums.ask_finer(lambda h, make=make, ask=ask: ask(make(h)), query.sampled, delta, step)  # type: ignore[misc]
         except MemoryError:
             if not or_renyi:
                 raise
