@@ -41,14 +41,15 @@ def init(
     ] = False,
     label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Label column of FILE.")] = None,
     unit: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of FILE that names who is protected.")
+        str | None, typer.Option(metavar="COLUMN", help="Column of FILE that identifies who is protected.")
     ] = None,
     no_input: Annotated[
-        bool, typer.Option("--no-input", help="Ask nothing: with --private, leave blanks, also in a terminal.")
+        bool, typer.Option("--no-input", help="Do not ask questions, even in a terminal; with --private, leave blanks.")
     ] = False,
     listed: Annotated[bool, typer.Option("--list", help="List recipes to begin from.")] = False,
     like: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Begin from this recipe of --list.", show_default=False)
+        str | None,
+        typer.Option(metavar="NAME", help="Start from this recipe (--list shows the names).", show_default=False),
     ] = None,
 ) -> None:
     """Writes a starter recipe, or with `sample` one whose data block is drafted from that file, or with `like` a recipe
@@ -190,7 +191,7 @@ def _draft_votes(path: Path, mechanism: str, file: Path) -> bool:
     write_output(
         [
             "read off the private file: names of its columns, or their number; check that they may be published",
-            "a row is taken for a query, a column for a class; the draft says what to write if one of them is a teacher",
+            "a row is taken for a query, a column for a class; the draft says what to write if one is a teacher",
             _remind(STATEMENT),
             f"wrote {path}; next: fill in each {BLANK}, then dprecipe validate {shlex.quote(str(path))}",
         ]

@@ -105,7 +105,9 @@ def deal_units(
         batch_of[chunk] = stream.integers(batches, chunk.stop - chunk.start)
         counts += np.bincount(batch_of[chunk], minlength=batches)
     ends = np.concatenate([[0], np.cumsum(counts)])
-    order = np.empty(units, dtype=np.uint32 if units < 2**32 else np.int64)
+    order: NDArray[np.uint32] | NDArray[np.int64] = (
+        np.empty(units, dtype=np.uint32) if units < 2**32 else np.empty(units, dtype=np.int64)
+    )
     free = ends[:-1].copy()
     for chunk in chunks:
         part = batch_of[chunk]

@@ -20,7 +20,7 @@ from pydantic import Discriminator, Field, Tag
 
 from dprecipe.language.base import Auto, Block, PositiveInt, Schedule, word_form
 from dprecipe.privacy.events import Charge, Event
-from dprecipe.privacy.sampling import DealtBatches, FixedSizeBatch, PermutedBatches, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PermutedBatches, PoissonBatch
 
 
 def piece_starts(schedule: int, run: int, max_pieces: int) -> set[int]:
@@ -256,13 +256,15 @@ def sampling_rate(event: Event, scheme: str, size: int) -> float | None:
             return rate
         case FixedSizeBatch(batch):
             return batch / size
-    return 1.0
+        case EveryUnit():
+            return 1.0
+    raise TypeError(f"an event of kind {event.kind} has no sampling rate")
 
 
 def expected_batch(event: Event, size: int) -> float:
     """Returns the expected batch size of an event on `size` units.
 
-    For a sampled event it is the shortest number whose share of `size` is the rate: what the recipe gave.
+    For Poisson batches it is the number with the fewest digits that gives the rate: what the recipe gave.
     """
     match event.sampling():
         case PoissonBatch(rate):
@@ -273,7 +275,9 @@ def expected_batch(event: Event, size: int) -> float:
             return size / batches
         case PermutedBatches(batch):
             return float(batch)
-    return float(size)
+        case EveryUnit():
+            return float(size)
+    raise TypeError(f"an event of kind {event.kind} has no batch size")
 
 
 def shortest_number(value: float, accepts: Callable[[float], bool]) -> float:

@@ -18,7 +18,7 @@ from dprecipe.privacy.noisy_sums import PoissonGaussian
 NEED_NUMBER = ("truncated_poisson", "fixed_size", "permuted")
 """Schemes that are accounted for a known number of units."""
 FEW_STEPS = 4
-"""The number of steps of an epoch below which units are dealt nearly in vain."""
+"""The steps of an epoch below which dealing units saves hardly any noise."""
 
 
 def check_one_size(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
@@ -95,7 +95,7 @@ def _check_epoch(run: DpsgdRun) -> Iterator[Finding]:
 
 
 def check_hidden_size(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """A cap on batches, or batches of one size, are accounted for a known number of training units."""
+    """Refuses schemes that are accounted for a known number of training units, where that number is not public."""
     if facts.data.hides_size and spec.sampling.scheme in NEED_NUMBER:
         yield Finding(
             "P127",

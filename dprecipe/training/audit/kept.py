@@ -12,7 +12,7 @@ NAME = "audit.json"
 
 
 def keep_audit(folder: RunFolder, audit: Audit) -> None:
-    """Writes it, in place of an earlier one.
+    """Writes the audit into the run's folder, in place of an earlier one.
 
     Raises:
         RunFailed: the disk refuses.

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dprecipe.faults import InternalFault
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.audit.results import Equality, Excess, Frequency, TestEvidence, Variance
 from dprecipe.privacy.events import Event
@@ -136,6 +137,8 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
             yield _finding("batch_size", text, Equality(differing=int((sizes != planned).sum()), compared=len(sizes)))
             yield from _examine_rates(member_KU, planned / units)
             yield from _examine_epochs(member_KU, count, every=False)
+        case _:
+            raise InternalFault(f"batches of an event of kind {event.kind}")
     yield from _examine_repeats(member_KU)
 
 

@@ -96,7 +96,7 @@ def test_canaries_are_clipped_as_dense_gradients_are(name: str) -> None:
         dense_UP[torch.arange(50), places_U] = values_U
     sparse, rows = zero(clipping), zero(clipping)
     sums.add_sparse_units(sparse, places_GU, values_GU, clipping)
-    sums._add_clipped(rows.value, MODEL, dense_UP, clipping)
+    sums._add_clipped_rows(rows.value, MODEL, dense_UP, clipping)
     assert torch.allclose(sparse.value, rows.value, rtol=1e-12, atol=1e-12)
 
 
