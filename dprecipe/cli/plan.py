@@ -19,8 +19,8 @@ from dprecipe.models.schema import Pretrained
 from dprecipe.nonprivate.plan import make_plan as make_public_plan
 from dprecipe.planning.audit import canaries_of, describe_audit, naming_of
 from dprecipe.planning.candidates import describe_candidates, describe_runs, describe_score
-from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.compare_samplings import SamplingRow, compare_samplings
+from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.policy.apply import enforce_on_plan, enforce_on_recipe
 from dprecipe.privacy.rounding import round_up, write_number

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dprecipe.planning.make import plan
 from dprecipe.planning.compare_samplings import SamplingRow, compare_samplings
+from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read_text
 from tests.recipe_texts import DIGITS, DPSGD
 
