@@ -8,6 +8,7 @@
 | one unit | included with the same probability as among many |
 | a rate of 1 or more | every unit |
 | a Poisson batch larger than its cap | a uniformly random subset of it, of the size of the cap |
+| a dealt batch larger than its cap | the units with the highest of secret random priorities |
 | more batches than units to deal | some of the batches are empty |
 """
 
@@ -51,18 +52,29 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
             yield draw_subset(batch, units, stream)
         case EveryUnit():
             yield np.arange(units)
-        case DealtBatches(batches):
+        case DealtBatches(batches, cap):
             batch_of = stream.integers(batches, units)
             order = np.argsort(batch_of, kind="stable")
             ends = np.searchsorted(batch_of[order], np.arange(batches + 1))
+            priorities = None if cap is None else stream.words(units)
             for start, end in pairwise(ends):
-                yield order[start:end]
+                batch = order[start:end]
+                yield batch if priorities is None else keep_highest(batch, priorities, cap)
         case PermutedBatches(batch, batches):
             order = draw_order(units, stream)
             for start in range(0, batch * batches, batch):
                 yield np.sort(order[start : start + batch])
         case _:
             raise TypeError(f"an event of kind {event.kind} draws no batch")
+
+
+def keep_highest(batch: UnitNumbers, priorities: NDArray[np.uint64], count: int) -> UnitNumbers:
+    """Returns the `count` units of a batch with the highest priorities, or all; a unit more displaces one at most.
+
+    Of two equal priorities, that of the later unit counts as higher: a bias of at most `units`² / 2^65.
+    """
+    highest = np.argsort(priorities[batch], kind="stable")[-count:]
+    return batch[np.sort(highest)]
 
 
 def draw_poisson(q: float, units: int, stream: Stream) -> UnitNumbers:

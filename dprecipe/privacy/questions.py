@@ -106,6 +106,16 @@ class LibraryLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class CappedLoss(LibraryLoss):
+    """A `LibraryLoss` of an epoch of `batches` batches to which `size` units are dealt; one with `cap` of them is
+    full."""
+
+    batches: int
+    size: int
+    cap: int
+
+
+@dataclass(frozen=True, slots=True)
 class SelectedRuns:
     """The best of several runs; each releases what `run` asks about, as (question, count) pairs. The number of runs is
     `negative_binomial` (truncated, η = `shape`), `poisson` or `fixed`, with mean `mean`."""

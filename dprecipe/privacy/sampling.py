@@ -29,9 +29,11 @@ class FixedSizeBatch:
 @dataclass(frozen=True, slots=True)
 class DealtBatches:
     """All units, each in one of `batches` batches, chosen uniformly and independently: adding a unit changes one batch
-    and moves no other unit."""
+    and moves no other unit. If a batch has more than `cap` units, and there is a cap, those with the highest random
+    priorities stay: a unit more displaces one other at most."""
 
     batches: int
+    cap: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
