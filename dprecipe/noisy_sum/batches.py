@@ -52,14 +52,14 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
             yield draw_subset(batch, units, stream)
         case EveryUnit():
             yield np.arange(units)
-        case DealtBatches(batches, cap):
+        case DealtBatches(batches, taken, cap):
             batch_of = stream.integers(batches, units)
+            priorities = stream.words(0 if cap is None else units)
             order = np.argsort(batch_of, kind="stable")
-            ends = np.searchsorted(batch_of[order], np.arange(batches + 1))
-            priorities = None if cap is None else stream.words(units)
+            ends = np.searchsorted(batch_of[order], np.arange((taken or batches) + 1))
             for start, end in pairwise(ends):
                 batch = order[start:end]
-                yield batch if priorities is None else keep_highest(batch, priorities, cap)
+                yield batch if cap is None else keep_highest(batch, priorities, cap)
         case PermutedBatches(batch, batches):
             order = draw_order(units, stream)
             for start in range(0, batch * batches, batch):

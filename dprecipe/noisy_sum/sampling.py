@@ -170,6 +170,15 @@ class Pace:
             steps = self._steps_for(passes)
         return math.ceil(Fraction(steps, self.steps_per_event))
 
+    def last_steps(self, epochs: float | None, steps: int | None) -> int:
+        """Returns the steps of the last event that covers the given length: fewer than the others', where an epoch is
+        an event and ends within the length asked for."""
+        if self.sampled:
+            return 1
+        if steps is None:
+            steps = math.ceil(Fraction(str(epochs)) * self.steps_per_event)
+        return (steps - 1) % self.steps_per_event + 1
+
     def passes(self, events: int) -> Fraction:
         """Returns the expected number of passes over the data in `events` events."""
         units, ends = Fraction(0), [first for first, _ in self.batches[1:]] + [math.inf]

@@ -17,7 +17,7 @@ from dprecipe.contract.plan import Assumption, Length
 from dprecipe.contract.stages import find_overspent_stages
 from dprecipe.data.facts import describe_size
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.noisy_sum.sampling import Pace
+from dprecipe.noisy_sum.sampling import Pace, count_steps
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.screen import keeps
@@ -164,7 +164,7 @@ def solve(problem: Problem, min_multiplier: float = MIN_NOISE) -> Solution:
     if epsilon is not None and _epsilon(problem.compose(multiplier, events), facts, budget.accountant) > epsilon:
         raise PlanRefused([_overspent(problem, multiplier, events)])
     charges = problem.charges(multiplier, events)
-    length = Length(events * pace.steps_per_event, pace.steps_per_epoch)
+    length = Length(count_steps(charges), pace.steps_per_epoch)
     return Solution(multiplier, charges, solved, length)
 
 

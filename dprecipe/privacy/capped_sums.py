@@ -13,7 +13,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.dealing.epoch import EpochRatio, MixedRatio
 from dprecipe.privacy.dealt_sums import DealtGaussian, EpochEvent
 from dprecipe.privacy.event_kinds import register_event
-from dprecipe.privacy.events import Event, check_positive
+from dprecipe.privacy.events import Event
 from dprecipe.privacy.noisy_sums import Gaussian, full_batch_probability
 from dprecipe.privacy.questions import CappedLoss, Question
 from dprecipe.privacy.sampling import DealtBatches, Sampling
@@ -39,7 +39,7 @@ class CappedDealtGaussian(EpochEvent):
     other batch by up to one. So for adding or removing a unit, given the f full batches, an epoch is dominated in both
     directions by (1/t) Σ N(cᵢ eᵢ, σ² I) against N(0, σ² I), cᵢ = 2 in f of the t coordinates and 1 in the others.
     Numbers of units in batches are negatively associated, so Pr[f >= m] <= C(t, m) pᵐ, p the chance that a batch is
-    full. The larger of two neighbouring data sets has `size` other units. Replacing a unit, or zeroing it out, is
+    full. `taken` is that of a `DealtGaussian`. The larger of two neighbouring data sets has `size` other units. Replacing a unit, or zeroing it out, is
     removing one and adding another. Source: Joag-Dev & Proschan 1983 (docs/explanation/accounting.md#dealt-epochs).
     """
 
@@ -48,16 +48,28 @@ class CappedDealtGaussian(EpochEvent):
     batches: PositiveInt
     size: PositiveInt
     batch_limit: PositiveInt
+    taken: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        check_positive(noise_multiplier=self.noise_multiplier, batches=self.batches)
+        self.uncapped()  # checks its fields
         if not 0 < self.batch_limit <= self.size:
             raise ValueError(f"expected 0 < batch_limit <= size, got {self.batch_limit} and {self.size}")
 
     @property
+    def steps(self) -> int:
+        return self.uncapped().steps
+
+    @property
+    def participation(self) -> float:
+        return self.uncapped().participation
+
+    @property
     def ratio(self) -> EpochRatio:
         """The likelihood ratio of an epoch in which no batch is full."""
-        return EpochRatio(1 / float(self.noise_multiplier), 1 / self.batches, self.batches)
+        return self.uncapped().ratio
+
+    def take(self, steps: int) -> Event:
+        return replace(self, taken=steps)
 
     @property
     def full_batch_chance(self) -> float:
@@ -66,7 +78,7 @@ class CappedDealtGaussian(EpochEvent):
 
     @property
     def full_chance(self) -> float:
-        return min(1.0, self.batches * self.full_batch_chance)
+        return min(1.0, self.steps * self.full_batch_chance)
 
     def mixed_ratio(self, rest: float) -> MixedRatio:
         """Returns the likelihood ratios for numbers of full batches, but for a probability of `rest` at most. Numbers
@@ -74,7 +86,7 @@ class CappedDealtGaussian(EpochEvent):
         cases: list[tuple[float, EpochRatio]] = []
         left, least = 1.0, 0
         while left > rest:
-            most = min(least + least // _CLOSE, self.batches)
+            most = min(least + least // _CLOSE, self.steps)
             beyond = min(left, self._chance_of(most + 1))
             if beyond < left:
                 cases.append((left - beyond, replace(self.ratio, doubled=most)))
@@ -84,9 +96,9 @@ class CappedDealtGaussian(EpochEvent):
     def _chance_of(self, least: int) -> float:
         """Returns an upper bound of Pr[at least so many batches are full]."""
         chance = self.full_batch_chance
-        if least > self.batches or chance == 0:
+        if least > self.steps or chance == 0:
             return 0.0
-        log = math.log(math.comb(self.batches, least)) + least * math.log(chance)
+        log = math.log(math.comb(self.steps, least)) + least * math.log(chance)
         return min(1.0, math.exp(min(log, 0.0)) * (1 + 1e-9))
 
     def accounted_under(self, relation: Neighbouring) -> Neighbouring:
@@ -94,8 +106,8 @@ class CappedDealtGaussian(EpochEvent):
             return Neighbouring.REPLACE_ONE if self.full_chance > 0 else Neighbouring.ADD_OR_REMOVE_ONE
         return relation
 
-    def uncapped(self) -> Event:
-        return DealtGaussian(self.noise_multiplier, self.batches)
+    def uncapped(self) -> DealtGaussian:
+        return DealtGaussian(self.noise_multiplier, self.batches, self.taken)
 
     def unamplified(self, relation: Neighbouring) -> Event:
         moved = 2 if relation is Neighbouring.ADD_OR_REMOVE_ONE else 1  # a unit that keeps its place displaces nobody
@@ -122,14 +134,13 @@ class CappedDealtGaussian(EpochEvent):
         return None if relation is Neighbouring.REPLACE_ONE else (1.0, float(self.noise_multiplier) / 2)
 
     def sampling(self) -> Sampling:
-        return DealtBatches(self.batches, self.batch_limit)
+        return DealtBatches(self.batches, self.taken, self.batch_limit)
 
     def cross_check(self) -> Question:
         from dprecipe.privacy.dealing.recheck import distribution_of_capped_epoch
 
-        sigma, batches, size, limit = self.noise_multiplier, self.batches, self.size, self.batch_limit
-        distribution = partial(distribution_of_capped_epoch, float(sigma), batches, size, limit)
-        return CappedLoss(distribution, batches, size, limit)
+        capped = (self.batches, self.steps, self.size, self.batch_limit)
+        return CappedLoss(partial(distribution_of_capped_epoch, float(self.noise_multiplier), *capped), *capped)
 
     def describe_sensitivity(self) -> str:
         return f"the sum by 1 in L2 norm, by 2 where a batch has its maximum of {self.batch_limit:,} units"

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 class EpochEvent(GaussianEvent):
     """The base class of events that are an epoch: a unit takes part in at most one of its steps, and which is secret.
 
-    A run that ends within an epoch has released less, and is charged for all of it. That holds whatever decided where
-    it ended. Steps of an epoch are never charged one by one.
+    A run that stops within an epoch has released less, and is charged for all of it, whatever decided where it stopped.
+    A recipe whose length ends within an epoch charges for fewer steps (`take`): that is fixed beforehand, and public.
+    Steps of an epoch are never charged one by one.
     """
 
     __slots__ = ()
@@ -41,6 +42,10 @@ class EpochEvent(GaussianEvent):
     @property
     def steps(self) -> int:
         return self.batches
+
+    def take(self, steps: int) -> Event:
+        """Returns the event of an epoch that ends after its first `steps` steps, fewer than it has."""
+        raise NotImplementedError(self.kind)
 
     def needs_group_privacy(self, relation: Neighbouring) -> bool:
         return relation is Neighbouring.REPLACE_ONE
@@ -76,25 +81,41 @@ class DealtGaussian(EpochEvent):
     Formal guarantee: for adding or removing a unit, dominated in both directions by (1/t) Σ N(eᵢ, σ² I) against
     N(0, σ² I) on t = `batches` coordinates, training adaptively included; tight. A unit that is zeroed out is dealt
     like any other, so its pair is the same. Replacing a unit is removing one and adding another. By itself an epoch
-    costs at most what one `Gaussian` costs. Source: Kahane 1986 (docs/explanation/accounting.md).
+    costs at most what one `Gaussian` costs. If a run ends after `taken` steps of the epoch, a number that is fixed
+    beforehand and public, a unit takes part in none of them with probability 1 - taken/t: (1/t) Σ N(eᵢ, σ² I) over
+    these steps, and N(0, σ² I) otherwise. Source: Kahane 1986 (docs/explanation/accounting.md).
     """
 
     kind: ClassVar[str] = "dealt_gaussian"
     noise_multiplier: PositiveFloat
     batches: PositiveInt
+    taken: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        check_positive(noise_multiplier=self.noise_multiplier, batches=self.batches)
+        check_positive(noise_multiplier=self.noise_multiplier, batches=self.batches, taken=self.steps)
+        if self.steps > self.batches or self.taken == self.batches:
+            raise ValueError(f"expected taken < batches, got {self.taken} and {self.batches}")
+
+    @property
+    def steps(self) -> int:
+        return self.batches if self.taken is None else self.taken
 
     @property
     def ratio(self) -> EpochRatio:
-        return EpochRatio(1 / float(self.noise_multiplier), 1 / self.batches, self.batches)
+        return EpochRatio(1 / float(self.noise_multiplier), 1 / self.batches, self.steps)
+
+    @property
+    def participation(self) -> float:
+        return self.steps / self.batches
+
+    def take(self, steps: int) -> Event:
+        return replace(self, taken=steps)
 
     def unamplified(self, relation: Neighbouring) -> Event:
         return Gaussian(self.noise_multiplier)
 
     def sampling(self) -> Sampling:
-        return DealtBatches(self.batches)
+        return DealtBatches(self.batches, self.taken)
 
 
 @register_event
@@ -130,6 +151,9 @@ class PermutedGaussian(EpochEvent):
     @property
     def participation(self) -> float:
         return self.batch * self.batches / self.size
+
+    def take(self, steps: int) -> Event:
+        return replace(self, batches=steps)
 
     def accounted_under(self, relation: Neighbouring) -> Neighbouring:
         return Neighbouring.REPLACE_ONE if relation is Neighbouring.ZERO_OUT_ONE else relation

@@ -107,10 +107,11 @@ class LibraryLoss:
 
 @dataclass(frozen=True, slots=True)
 class CappedLoss(LibraryLoss):
-    """A `LibraryLoss` of an epoch of `batches` batches to which `size` units are dealt; one with `cap` of them is
-    full."""
+    """A `LibraryLoss` of the first `taken` of `batches` batches to which `size` units are dealt; one with `cap` of them
+    is full."""
 
     batches: int
+    taken: int
     size: int
     cap: int
 

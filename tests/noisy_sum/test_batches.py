@@ -71,6 +71,8 @@ def test_t2_shuffling_deals_every_unit_to_exactly_one_batch() -> None:
     parts = batches(DealtGaussian(1.0, 8), 1000, 0)
     assert len(parts) == 8
     assert sorted(np.concatenate(parts).tolist()) == list(range(1000))
+    first = batches(DealtGaussian(1.0, 8, 3), 1000, 0)
+    assert [batch.tolist() for batch in first] == [batch.tolist() for batch in parts[:3]]
     other = batches(DealtGaussian(1.0, 8), 1000, 1)
     assert any(a.tolist() != b.tolist() for a, b in zip(parts, other, strict=True))
 

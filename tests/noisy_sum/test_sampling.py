@@ -91,3 +91,4 @@ def test_dealt_batches_share_all_units() -> None:
     pace = Pace.of(DealtSampling(scheme="dealt", batch_size=10), 101)
     assert (pace.steps_per_event, pace.expected_batch) == (11, 101 / 11)
     assert [pace.events_for(2.5, None), pace.events_for(None, 22), pace.events_for(None, 23)] == [3, 2, 3]
+    assert [pace.last_steps(2.5, None), pace.last_steps(None, 22), pace.last_steps(None, 23)] == [6, 11, 1]

@@ -15,7 +15,6 @@ from scipy import stats
 from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.composition import Composition
-from dprecipe.privacy.dealing.epoch import EpochRatio
 from dprecipe.privacy.dealing.law import epoch_losses
 from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.events import Charge
@@ -37,15 +36,19 @@ def of(*groups: str) -> list[dict]:
     ]  # fmt: skip
 
 
+def epoch(inputs: dict) -> DealtGaussian:
+    taken = inputs.get("s", inputs["t"])
+    return DealtGaussian(inputs["sigma"], inputs["t"], taken if taken < inputs["t"] else None)
+
+
 def claim(event: DealtGaussian, epsilon: float, relation: Neighbouring = ADD) -> float:
     return accountants.delta([Charge(event, 1)], epsilon, relation, "pld")
 
 
 @pytest.mark.parametrize(("inputs", "value", "tolerance"), of("alloc_epsilon", "alloc_truncated_epsilon"))
 def test_epsilon_in_each_direction(inputs: dict, value: float, tolerance: float) -> None:
-    """Each direction by itself: `max` of both hides a fault in the smaller one. Truncated epochs are idle otherwise."""
-    epochs, delta = inputs["epochs"], inputs["delta"]
-    ratio = EpochRatio(1 / inputs["sigma"], 1 / inputs["t"], inputs["s"])
+    """Each direction by itself: `max` of both hides a fault in the smaller one."""
+    epochs, delta, ratio = inputs["epochs"], inputs["delta"], epoch(inputs).ratio
     step, tail = math.sqrt(3e-5 * value / (epochs + 1)) / 3, 1e-8 * delta / (3 * (epochs + 1))
     pair = epoch_losses(ratio, step, tail)
     loss = pair.removed if inputs["direction"] == "remove" else pair.added
@@ -75,6 +78,29 @@ def test_the_claim_is_the_larger_direction(case: tuple[float, int, int, float], 
     assert found <= accountants.epsilon([Charge(Gaussian(sigma), epochs)], delta, ADD, "pld")
 
 
+@pytest.mark.parametrize(("inputs", "value", "tolerance"), of("alloc_redrawn"))
+def test_an_epoch_that_ends_early_and_a_whole_one(inputs: dict, value: float, tolerance: float) -> None:
+    whole = DealtGaussian(inputs["sigma"], inputs["t"])
+    found = accountants.epsilon([Charge(epoch(inputs), 1), Charge(whole, 1)], inputs["delta"], ADD, "pld")
+    assert found >= value * (1 - tolerance)
+    if inputs["direction"] == "remove":
+        assert found <= value * (1 + 1e-3)
+
+
+def test_an_epoch_costs_more_the_more_steps_it_takes() -> None:
+    events = [DealtGaussian(2.0, 10, taken) for taken in (1, 4, 9)] + [DealtGaussian(2.0, 10)]
+    costs = [accountants.epsilon([Charge(event, 3)], 1e-6, ADD, "pld") for event in events]
+    assert sorted(set(costs)) == costs
+    assert [event.steps for event in events] == [1, 4, 9, 10]
+    one_step = accountants.epsilon([Charge(PoissonGaussian(0.1, 2.0), 3)], 1e-6, ADD, "pld")
+    assert costs[0] == pytest.approx(one_step, rel=2e-3)
+    for taken in (10, 11):
+        with pytest.raises(ValueError, match="taken < batches"):
+            DealtGaussian(2.0, 10, taken)
+    answer = cross_check.ask_library((Charge(events[1], 3),), 1e-6, ADD)
+    assert answer.epsilon == pytest.approx(costs[1], rel=1e-3)
+
+
 def test_noise_so_large_that_no_law_is_had_is_asked_about_as_a_known_batch() -> None:
     for event in (DealtGaussian(1e5, 12), PermutedGaussian(1438, 128, 11, 1e5)):
         charges = [Charge(event, 2)]
@@ -100,12 +126,11 @@ def test_the_digits_of_the_page() -> None:
     assert accountants.epsilon([Charge(DealtGaussian(3.0, 12), 10)], 1e-5, ADD, "gdp") == pytest.approx(4.653, abs=1e-3)
 
 
-@pytest.mark.parametrize(("inputs", "value", "tolerance"), of("alloc_exact_two", "alloc_profile"))
+@pytest.mark.parametrize(
+    ("inputs", "value", "tolerance"), of("alloc_exact_two", "alloc_profile", "alloc_truncated_profile")
+)
 def test_delta_of_one_epoch(inputs: dict, value: float, tolerance: float) -> None:
-    if inputs.get("s", inputs["t"]) != inputs["t"]:
-        pytest.skip("a truncated epoch is no event")
-    ratio = EpochRatio(1 / inputs["sigma"], 1 / inputs["t"], inputs["t"])
-    pair = epoch_losses(ratio, 1e-4, 1e-16)
+    pair = epoch_losses(epoch(inputs).ratio, 1e-4, 1e-16)
     loss = pair.removed if inputs["direction"] == "remove" else pair.added
     assert loss is not None
     found = loss.infinity + float(
@@ -117,9 +142,7 @@ def test_delta_of_one_epoch(inputs: dict, value: float, tolerance: float) -> Non
 @pytest.mark.parametrize(("inputs", "value", "tolerance"), of("alloc_mc"))
 def test_no_claim_below_what_is_simulated(inputs: dict, value: float, tolerance: float) -> None:
     """Golden means of simulations: the true value is within `tolerance`, with probability 99.9 % each."""
-    if inputs.get("s", inputs["t"]) != inputs["t"]:
-        pytest.skip("a truncated epoch is no event")
-    assert claim(DealtGaussian(inputs["sigma"], inputs["t"]), inputs["eps"]) >= value - tolerance
+    assert claim(epoch(inputs), inputs["eps"]) >= value - tolerance
 
 
 @pytest.mark.parametrize(("inputs", "value", "tolerance"), of("alloc_replace_triangle"))

@@ -264,7 +264,7 @@ def plan(spec: Dpsgd, facts: Facts) -> Planned[DpsgdPlan]:
     """
     run = DpsgdRun(spec, facts)
     solution = solve.solve(run.problem, solve.MIN_NOISE / run.joint_weight)
-    phases = run.phases(solution.multiplier, solution.length.steps // run.pace.steps_per_event)
+    phases = run.phases(solution.multiplier, -(-solution.length.steps // run.pace.steps_per_event))
     finding = run.check_count_noise(phases)
     if finding is not None:
         raise PlanRefused([finding])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from dprecipe.contract.mechanism import Facts
@@ -28,7 +29,7 @@ from dprecipe.noisy_sum.sampling import (
     piece_starts,
     split_steps,
 )
-from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
+from dprecipe.privacy.dealt_sums import DealtGaussian, EpochEvent, PermutedGaussian
 from dprecipe.privacy.events import Charge, Event, run_lengths
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import (
@@ -126,7 +127,18 @@ class DpsgdRun:
             if results and (results[-1].charge.event, results[-1].clip_norm, results[-1].divisor) == constants:
                 count += results.pop().charge.count
             results.append(Phase(Charge(event, count), *constants[1:]))
-        return tuple(results)
+        return self._cut_last(results, events)
+
+    def _cut_last(self, whole: list[Phase], events: int) -> tuple[Phase, ...]:
+        """Returns the phases of a run that ends within an epoch if the recipe's length does."""
+        training = self.facts.training
+        if events != self.problem.events or training.epochs == "auto" or training.steps == "auto":
+            return tuple(whole)
+        steps, last, event = self.pace.last_steps(training.epochs, training.steps), whole[-1], whole[-1].charge.event
+        if steps == event.steps or not isinstance(event, EpochEvent):
+            return tuple(whole)
+        before = [replace(last, charge=Charge(event, last.charge.count - 1))] if last.charge.count > 1 else []
+        return (*whole[:-1], *before, replace(last, charge=Charge(event.take(steps), 1)))
 
     @property
     def weights(self) -> tuple[float, ...] | None:

@@ -22,7 +22,7 @@ def distribution_of_epoch(ratio: EpochRatio, step: float, tail: float) -> Any:
 
 
 def distribution_of_capped_epoch(
-    sigma: float, batches: int, size: int, cap: int, step: float, tail: float
+    sigma: float, batches: int, taken: int, size: int, cap: int, step: float, tail: float
 ) -> Any:
     """Returns the library's distribution of a dealt epoch whose batches have `cap` of `size` units at most.
 
@@ -30,12 +30,12 @@ def distribution_of_capped_epoch(
     """
     from scipy import special, stats
 
-    numbers = np.arange(batches + 2)
+    numbers = np.arange(taken + 2)
     full = stats.binom.sf(cap - 1, size, 1 / batches)
-    tails = np.minimum(special.comb(batches, numbers) * full**numbers, 1.0)
+    tails = np.minimum(special.comb(taken, numbers) * full**numbers, 1.0)
     last = int(np.argmax(tails < tail))
     chances = -np.diff(tails[: last + 1])
-    ratio = EpochRatio(1 / sigma, 1 / batches, batches)
+    ratio = EpochRatio(1 / sigma, 1 / batches, taken)
     cases = tuple((float(q), replace(ratio, doubled=f)) for f, q in enumerate(chances) if q > 0)
     return _distribute_law(MixedRatio(cases, float(tails[last])), sigma / 2, step, tail)
 

@@ -129,8 +129,8 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
         case EveryUnit():
             text = "every unit is in every batch"
             yield _finding("batch_size", text, Equality(differing=int((sizes != units).sum()), compared=len(sizes)))
-        case DealtBatches(count):
-            yield from _examine_partition(member_KU, sizes, count)
+        case DealtBatches(count, taken):
+            yield from _examine_partition(member_KU, sizes, count, taken or count)
         case PermutedBatches(planned, count):
             text = "every batch has the planned size"
             yield _finding("batch_size", text, Equality(differing=int((sizes != planned).sum()), compared=len(sizes)))
@@ -226,13 +226,15 @@ def _examine_epochs(member_KU: NDArray[np.bool_], count: int, *, every: bool) ->
         yield _finding("partition", text, Equality(differing=int(wrong_EU.sum()), compared=times_EU.size))
 
 
-def _examine_partition(member_KU: NDArray[np.bool_], sizes: NDArray[np.int64], count: int) -> Iterator[AuditFinding]:
-    yield from _examine_epochs(member_KU, count, every=True)
-    whole, units = len(member_KU) // count * count, member_KU.shape[1]
-    first = int(sizes[::count].sum())
-    trials = len(sizes[::count]) * units
+def _examine_partition(
+    member_KU: NDArray[np.bool_], sizes: NDArray[np.int64], count: int, taken: int
+) -> Iterator[AuditFinding]:
+    yield from _examine_epochs(member_KU, taken, every=taken == count)
+    whole, units = len(member_KU) // taken * taken, member_KU.shape[1]
+    first = int(sizes[::taken].sum())
+    trials = len(sizes[::taken]) * units
     yield _finding("partition_rate", "batches are drawn with equal chances", _frequency(first, trials, 1 / count))
-    if whole and count > 1 and units / count >= MIN_VARIANCE:
+    if whole and taken == count > 1 and units / count >= MIN_VARIANCE:
         total = float(((sizes[:whole] - units / count) ** 2).sum() * count / units)
         text = "batch sizes vary as those of units that are dealt independently"
         yield _finding("batch_sizes", text, Variance(sum_squares=total, degrees=whole // count * (count - 1)))

@@ -88,6 +88,24 @@ def test_t2_units_that_are_dealt_have_an_event_of_their_own() -> None:
     assert account.check(spec(scheme="dealt"), facts(epochs=3.0)) == []
 
 
+@pytest.mark.parametrize(
+    ("scheme", "length", "steps", "counts"),
+    [
+        ("dealt", {"epochs": 2.5}, 295, [(118, 2), (59, 1)]),
+        ("dealt", {"steps": 236}, 236, [(118, 2)]),
+        ("dealt", {"steps": 5}, 5, [(5, 1)]),
+        ("permuted", {"steps": 120}, 120, [(117, 1), (3, 1)]),
+    ],
+)
+def test_a_length_that_ends_within_an_epoch_takes_a_part_of_the_last(
+    scheme: str, length: dict[str, Any], steps: int, counts: list[tuple[int, int]]
+) -> None:
+    plan = account.plan(spec(2.0, scheme), facts(epsilon="auto", **length)).plan
+    assert plan.length.steps == steps
+    assert [(charge.event.steps, charge.count) for charge in plan.events] == counts
+    assert plan.expected_batch == pytest.approx(60_000 / 118 if scheme == "dealt" else 512)
+
+
 def test_batches_of_one_size_are_compared_only_once_the_noise_has_its_lengths() -> None:
     noises = tuple({"family": "gaussian", "multiplier": multiplier} for multiplier in (3.0, 4.0))
     sampling = {"scheme": "fixed_size", "batch_size": 512}

@@ -28,6 +28,7 @@ EVENTS: tuple[Event, ...] = (
     FixedSizeGaussian(UNITS, 60, 1.0),
     Gaussian(1.0),
     DealtGaussian(1.0, 16),
+    DealtGaussian(1.0, 16, 6),
     PermutedGaussian(UNITS, 60, 16, 1.0),
 )
 
@@ -77,7 +78,7 @@ def test_faults_of_sampling_are_seen() -> None:
     assert "partition" in failed(dealt, draws(PoissonGaussian(1 / 16, 1.0)))
     permuted = shuffle(UNITS // 16)
     assert "batch_sizes" in failed(dealt, [next(permuted) for _ in range(STEPS // 16 * 16)])
-    cut = EVENTS[5]
+    cut = EVENTS[-1]
     assert "batch_size" in failed(cut, draws(dealt))
     assert "partition" in failed(cut, draws(EVENTS[2]))
     in_order = [np.arange(60 * k, 60 * k + 60) for k in range(16)] * (STEPS // 16)
