@@ -15,7 +15,7 @@ from dprecipe.privacy.dealt_sums import DealtGaussian, EpochEvent
 from dprecipe.privacy.event_kinds import register_event
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.noisy_sums import Gaussian, full_batch_probability
-from dprecipe.privacy.questions import CappedLoss, Question
+from dprecipe.privacy.questions import LibraryLoss, Question
 from dprecipe.privacy.sampling import DealtBatches, Sampling
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ class CappedDealtGaussian(EpochEvent):
     other batch by up to one. So for adding or removing a unit, given the f full batches, an epoch is dominated in both
     directions by (1/t) Σ N(cᵢ eᵢ, σ² I) against N(0, σ² I), cᵢ = 2 in f of the t coordinates and 1 in the others.
     Numbers of units in batches are negatively associated, so Pr[f >= m] <= C(t, m) pᵐ, p the chance that a batch is
-    full. `taken` is that of a `DealtGaussian`. The larger of two neighbouring data sets has `size` other units. Replacing a unit, or zeroing it out, is
-    removing one and adding another. Source: Joag-Dev & Proschan 1983 (docs/explanation/accounting.md#dealt-epochs).
+    full. The larger of two neighbouring data sets has `size` other units. `taken` is that of a `DealtGaussian`.
+    Replacing a unit, or zeroing it out, is removing one and adding another, or costs what it costs without a limit,
+    and the chance of a full batch. Source: Joag-Dev & Proschan 1983 (docs/explanation/accounting.md#dealt-epochs).
     """
 
     kind: ClassVar[str] = "capped_dealt_gaussian"
@@ -110,8 +111,9 @@ class CappedDealtGaussian(EpochEvent):
         return DealtGaussian(self.noise_multiplier, self.batches, self.taken)
 
     def unamplified(self, relation: Neighbouring) -> Event:
-        moved = 2 if relation is Neighbouring.ADD_OR_REMOVE_ONE else 1  # a unit that keeps its place displaces nobody
-        return Gaussian(self.noise_multiplier / moved)
+        if relation is Neighbouring.ADD_OR_REMOVE_ONE:
+            return self  # of its own Rényi curve, which is that of known batches
+        return Gaussian(self.noise_multiplier)  # a unit that keeps its place displaces nobody else
 
     def of_null_unit(self) -> Event:
         return self.uncapped()  # it moves a full batch by the unit that it displaces, and no other
@@ -138,9 +140,11 @@ class CappedDealtGaussian(EpochEvent):
 
     def cross_check(self) -> Question:
         from dprecipe.privacy.dealing.recheck import distribution_of_capped_epoch
+        from dprecipe.privacy.library_caps import list_full_chances
 
         capped = (self.batches, self.steps, self.size, self.batch_limit)
-        return CappedLoss(partial(distribution_of_capped_epoch, float(self.noise_multiplier), *capped), *capped)
+        distribution = partial(distribution_of_capped_epoch, float(self.noise_multiplier), *capped)
+        return LibraryLoss(distribution, float(list_full_chances(*capped)[1]))
 
     def describe_sensitivity(self) -> str:
         return f"the sum by 1 in L2 norm, by 2 where a batch has its maximum of {self.batch_limit:,} units"

@@ -100,20 +100,11 @@ class WholeRun:
 @dataclass(frozen=True, slots=True)
 class LibraryLoss:
     """A release whose privacy-loss distribution the library makes itself: `distribution` requests it on a grid of a
-    given step, with a mass that may be cut off, for the relation under which the event is accounted."""
+    given step, with a mass that may be cut off, for the relation under which the event is accounted. `full`: the
+    probability, at most, that a batch in it has its maximum size."""
 
     distribution: Callable[[float, float], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class CappedLoss(LibraryLoss):
-    """A `LibraryLoss` of the first `taken` of `batches` batches to which `size` units are dealt; one with `cap` of them
-    is full."""
-
-    batches: int
-    taken: int
-    size: int
-    cap: int
+    full: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

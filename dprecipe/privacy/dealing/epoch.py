@@ -35,9 +35,7 @@ class EpochRatio:
     @property
     def variance(self) -> float:
         """Variance of A; infinite beyond the range of doubles."""
-        return self.weight**2 * sum(
-            count * (math.expm1(mu**2) if mu < 26 else math.inf) for mu, count in self.kinds
-        )
+        return self.weight**2 * sum(count * (math.expm1(mu**2) if mu < 26 else math.inf) for mu, count in self.kinds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,9 +56,7 @@ def find_other_law(ratio: EpochRatio | MixedRatio, tail: float) -> RatioLaw:
     return _mix_cases(ratio, tail, lambda one, tail: _find_geometric(one, _sum_linear(one, tail), tail))
 
 
-def _mix_cases(
-    ratio: EpochRatio | MixedRatio, tail: float, find: Callable[[EpochRatio, float], RatioLaw]
-) -> RatioLaw:
+def _mix_cases(ratio: EpochRatio | MixedRatio, tail: float, find: Callable[[EpochRatio, float], RatioLaw]) -> RatioLaw:
     """Returns the law that `find` gives; of several cases, each may lose the more, the less probable it is."""
     if isinstance(ratio, EpochRatio):
         return find(ratio, tail)

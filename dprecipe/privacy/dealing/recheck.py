@@ -10,6 +10,7 @@ import numpy as np
 
 from dprecipe.privacy.dealing.epoch import EpochRatio, MixedRatio
 from dprecipe.privacy.dealing.law import find_other_law
+from dprecipe.privacy.library_caps import list_full_chances
 from dprecipe.privacy.loss import GridError, Loss
 
 
@@ -28,11 +29,7 @@ def distribution_of_capped_epoch(
 
     Binomial tails by scipy; every number of full batches by itself, up to a probability of `tail`.
     """
-    from scipy import special, stats
-
-    numbers = np.arange(taken + 2)
-    full = stats.binom.sf(cap - 1, size, 1 / batches)
-    tails = np.minimum(special.comb(taken, numbers) * full**numbers, 1.0)
+    tails = list_full_chances(batches, taken, size, cap)
     last = int(np.argmax(tails < tail))
     chances = -np.diff(tails[: last + 1])
     ratio = EpochRatio(1 / sigma, 1 / batches, taken)
