@@ -8,6 +8,7 @@
 | one unit | included with the same probability as among many |
 | a rate of 1 or more | every unit |
 | a Poisson batch larger than its cap | a uniformly random subset of it, of the size of the cap |
+| a dealt batch larger than its cap | the units with the highest of secret random priorities |
 | more batches than units to deal | some of the batches are empty |
 """
 
@@ -53,16 +54,27 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
             yield draw_subset(batch, units, stream)
         case EveryUnit():
             yield np.arange(units)
-        case DealtBatches(batches, taken):
+        case DealtBatches(batches, taken, cap):
             order, ends = deal_units(batches, units, stream)
+            priorities = stream.words(0 if cap is None else units)
             for start, end in pairwise(ends[: (taken or batches) + 1]):
-                yield order[start:end].astype(np.int64)
+                batch = order[start:end].astype(np.int64)
+                yield batch if cap is None else keep_highest(batch, priorities, cap)
         case PermutedBatches(batch, batches):
             order = draw_order(units, stream)
             for start in range(0, batch * batches, batch):
                 yield np.sort(order[start : start + batch])
         case _:
             raise TypeError(f"an event of kind {event.kind} draws no batch")
+
+
+def keep_highest(batch: UnitNumbers, priorities: NDArray[np.uint64], count: int) -> UnitNumbers:
+    """Returns the `count` units of a batch with the highest priorities, or all; a unit more displaces one at most.
+
+    Of two equal priorities, that of the later unit counts as higher: a bias of at most `units`² / 2^65.
+    """
+    highest = np.argsort(priorities[batch], kind="stable")[-count:]
+    return batch[np.sort(highest)]
 
 
 def draw_poisson(q: float, units: int, stream: Stream) -> UnitNumbers:

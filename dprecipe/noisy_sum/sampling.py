@@ -57,6 +57,12 @@ class DealtSampling(Block):
     batch_size: PositiveInt = Field(description="expected size of a batch, in units")
 
 
+class CappedDealtSampling(DealtSampling):
+    """Each epoch deals every unit to one of its batches; of a batch that is too large, a random part takes part."""
+
+    batch_limit: PositiveInt | None = Field(None, description="units that a batch has at most; null: no limit")
+
+
 class PermutedSampling(Block):
     """Each epoch cuts a new random order of the units into batches of one size; the rest of the order takes no part."""
 
@@ -103,11 +109,21 @@ BatchSampling = Annotated[
     | TruncatedPoissonSampling
     | FixedSizeSampling
     | FullBatchSampling
-    | DealtSampling
+    | CappedDealtSampling
     | PermutedSampling,
     Field(discriminator="scheme"),
 ]
 """Sampling of DP-SGD, whose account covers more schemes."""
+
+
+def find_cap(sampling: Block) -> tuple[str, int] | None:
+    """Returns the key and the value of the largest size of a batch; None where there is none."""
+    match sampling:
+        case TruncatedPoissonSampling(max_batch_size=cap):
+            return "max_batch_size", cap
+        case CappedDealtSampling(batch_limit=int(cap)):
+            return "batch_limit", cap
+    return None
 
 
 @dataclass(frozen=True, slots=True)

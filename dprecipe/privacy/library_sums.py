@@ -19,6 +19,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.curves import DEFAULT_ORDERS
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.hockey_stick import lower_hull
+from dprecipe.privacy.library_caps import find_full_chance
 from dprecipe.privacy.questions import (
     BoundedRange,
     CappedSum,
@@ -315,7 +316,6 @@ def compose_batches(
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as library
     from dp_accounting.pld.pld_pmf import DensePLDPmf
-    from scipy import stats
 
     replaced = neighbouring is Neighbouring.REPLACE_ONE
     relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -343,8 +343,8 @@ def compose_batches(
     ranges = []
     for question, count in questions:
         match question:
-            case CappedSum(sigma, q, size, cap):
-                full = float(stats.binom.sf(cap - 1, size, q))
+            case CappedSum(sigma, q):
+                full = find_full_chance(question)
                 part = one(sigma, q)
                 if full * count > 1e-5 * delta:
                     part = one(sigma / 2, q).compute_mixture(part, full)

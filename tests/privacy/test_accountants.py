@@ -343,7 +343,7 @@ def test_guarantee_of_encoded_sums(event, names, relation):
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "rdp_classic"])
 def test_replacing_an_encoded_unit_is_removing_it_and_adding_another(accountant):
-    """Group privacy: by Rényi curves the least 2 ε with (1 + exp(ε)) δ(ε) <= δ; by loss distributions a better split."""
+    """By Rényi curves the least 2 ε with (1 + exp(ε)) δ(ε) <= δ; by loss distributions a better split."""
     charges, delta = [Charge(code(), 300), Charge(PoissonGaussian(0.02, 2.0), 100), Charge(Gaussian(20.0), 1)], 1e-5
     answer = accountants.epsilon_answer(charges, delta, REPLACE, accountant)
     assert answer.accountant == accountant

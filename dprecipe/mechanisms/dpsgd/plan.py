@@ -219,7 +219,9 @@ class DpsgdPlan(UsualPlan):
         rates = [rate for rate in map(self._rate, self.phases) if rate is not None]
         if not rates:
             steps = f"one of the {self.steps_per_epoch:,} steps of an epoch"
-            each = {"dealt": steps, "permuted": f"at most {steps}"}.get(self.scheme, "every step")
+            each = {"dealt": steps if self.cap is None else f"at most {steps}", "permuted": f"at most {steps}"}.get(
+                self.scheme, "every step"
+            )
             return f"each unit in {each}"
         return f"{rates[0]:.6g}" if len(set(rates)) == 1 else _format_range([float(f"{rate:.6g}") for rate in rates])
 

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag
 
 from dprecipe.language.base import Auto, Block, Fraction, PositiveFloat, PositiveInt, Schedule, word_form
 from dprecipe.noise.schema import MovingGaussianNoise, MovingNoise, phases
-from dprecipe.noisy_sum.sampling import BatchSampling, UniformSteps
+from dprecipe.noisy_sum.sampling import BatchSampling, UniformSteps, find_cap
 
 Threshold = Annotated[float, Field(ge=1e-6, le=1e6)]
 Weight = Annotated[float, Field(ge=1e-3, le=1e3)]
@@ -134,6 +134,7 @@ class Dpsgd(Block):
             or not isinstance(noise, MovingGaussianNoise)
             or isinstance(noise.multiplier, Schedule)
             or sampling.scheme not in ("poisson", "dealt", "full_batch")
+            or find_cap(sampling) is not None
             or isinstance(getattr(sampling, "batch_size", None), Schedule)
         ):
             return None

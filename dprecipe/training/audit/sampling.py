@@ -115,9 +115,7 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
     )
     match event.sampling():
         case PoissonBatch(rate, cap):
-            if cap is not None:
-                text = "no batch is larger than its maximum"
-                yield _finding("batch_cap", text, Excess(largest=float(sizes.max()), allowed=float(cap)))
+            yield from _examine_cap(sizes, cap)
             if event.full_chance < RARE:
                 yield from _examine_poisson(member_KU, sizes, rate)
             elif cap is not None:
@@ -130,8 +128,13 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
         case EveryUnit():
             text = "every unit is in every batch"
             yield _finding("batch_size", text, Equality(differing=int((sizes != units).sum()), compared=len(sizes)))
-        case DealtBatches(count, taken):
-            yield from _examine_partition(member_KU, sizes, count, taken or count)
+        case DealtBatches(count, taken, cap):
+            yield from _examine_cap(sizes, cap)
+            if event.full_chance < RARE:
+                yield from _examine_partition(member_KU, sizes, count, taken or count)
+            elif cap is not None:
+                yield from _examine_rates(member_KU, _capped_rate(units, 1 / count, cap))
+                yield from _examine_epochs(member_KU, taken or count, every=False)
         case PermutedBatches(planned, count):
             text = "every batch has the planned size"
             yield _finding("batch_size", text, Equality(differing=int((sizes != planned).sum()), compared=len(sizes)))
@@ -140,6 +143,12 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
         case _:
             raise InternalFault(f"batches of an event of kind {event.kind}")
     yield from _examine_repeats(member_KU)
+
+
+def _examine_cap(sizes: NDArray[np.int64], cap: int | None) -> Iterator[AuditFinding]:
+    if cap is not None:
+        text = "no batch is larger than its maximum"
+        yield _finding("batch_cap", text, Excess(largest=float(sizes.max()), allowed=float(cap)))
 
 
 def _examine_poisson(member_KU: NDArray[np.bool_], sizes: NDArray[np.int64], rate: float) -> Iterator[AuditFinding]:
