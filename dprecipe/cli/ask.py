@@ -17,6 +17,7 @@ from dprecipe.data.sample import LEFT_OUT, draft_column
 from dprecipe.data.sample_files import Arrays, Table
 from dprecipe.recipe.draft import Declarations, choose_kind
 from dprecipe.recipe.mismatch import describe_readings
+from dprecipe.recipe.starters import LABELS
 from dprecipe.screen import write_note
 
 Ask = Callable[[str], str | None]
@@ -27,7 +28,6 @@ INTRODUCTION = (
     "Enter leaves a question open, Ctrl-D all that follow.",
     f"Kinds of a column: {', '.join(KINDS)}, or - to leave it out.",
 )
-LABELS = ("values", "classes", "range", "count", "several")
 STATEMENT = {
     "curators": "who answers for the data and the release",
     "contact": "whom to ask about it: an address that may be published",
@@ -39,9 +39,12 @@ class _Ended(Exception):
     """End of the input."""
 
 
-def ask_answers(sample: Table | Arrays, label: str, unit: str | None, ask: Ask) -> Declarations:
-    """Asks for what a private draft leaves open; returns what was answered before the input ended."""
-    answers = Declarations()
+def ask_answers(
+    sample: Table | Arrays, label: str, unit: str | None, ask: Ask, label_kind: str | None = None
+) -> Declarations:
+    """Asks for what a private draft leaves open; returns what was answered before the input ended. `label_kind`: what
+    the label is, if that is said already."""
+    answers = Declarations(label={} if label_kind is None else {label_kind: None})
     write_note(*INTRODUCTION)
     try:
         if isinstance(sample, Table):
@@ -49,7 +52,7 @@ def ask_answers(sample: Table | Arrays, label: str, unit: str | None, ask: Ask) 
                 if name not in (label, unit):
                     _ask_column(name, texts, sample.typed.get(name), ask, answers)
         if isinstance(sample, Arrays) or sample.typed.get(label) != "boolean":
-            _ask_label(label, LABELS if isinstance(sample, Table) else LABELS[1:4], ask, answers)
+            _ask_label(label, LABELS if isinstance(sample, Table) else LABELS[1:4], ask, answers, label_kind)
         many = "records" if unit is None else f"units (different values of {unit})"
         answers.size = _ask(ask, f"number of training {many}, which becomes public", _read_count)
         if unit is not None:
@@ -107,8 +110,9 @@ def _ask_column(name: str, texts: Sequence[str], typed: str | None, ask: Ask, an
         _keep(declared, "missing", _ask(ask, f"{name}: what an empty field counts as (Enter: there is none)", read))
 
 
-def _ask_label(name: str, kinds: Sequence[str], ask: Ask, answers: Declarations) -> None:
-    kind = _ask(ask, f"{name}, the label: {', '.join(kinds)} (Enter: {kinds[0]})", _choose(kinds)) or kinds[0]
+def _ask_label(name: str, kinds: Sequence[str], ask: Ask, answers: Declarations, kind: str | None) -> None:
+    if kind is None:
+        kind = _ask(ask, f"{name}, the label: {', '.join(kinds)} (Enter: {kinds[0]})", _choose(kinds)) or kinds[0]
     questions: dict[str, tuple[str, Callable[[str], Any]]] = {
         "values": ("its values, with commas between", _read_words),
         "classes": ("number of classes, which are whole numbers from 0", _read_count),
