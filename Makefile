@@ -76,7 +76,7 @@ test-oldest: $(BIN)/.uv
 	$(RESOLVE) -c constraints.in --resolution lowest-direct --python $(BIN)/python -o $(BIN)/oldest.txt
 	$(MAKE) test VENV=$(VENV)-oldest CONSTRAINTS=$(BIN)/oldest.txt OPTIONS='-W default $(OPTIONS)'
 
-MECHANISM ?= $(error name a mechanism: make test-mechanism MECHANISM=dpsgd, or encoded, pate, pnsgd)
+MECHANISM ?= $(error name a mechanism: make test-mechanism MECHANISM=dpsgd, or encoded, pate, pnsgd, correlated)
 test-mechanism: $(BIN)/.dev
 	$(PYTEST) tests/mechanisms/$(MECHANISM)
 

@@ -19,6 +19,7 @@ EXPLAINED = {
     "encoded": "explanation/encoding.md",
     "pate": "explanation/pate.md",
     "pnsgd": "explanation/pnsgd.md",
+    "correlated": "explanation/correlated.md",
 }
 """The page of each mechanism."""
 FIGURES = "project/reproduction"

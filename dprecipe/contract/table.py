@@ -8,7 +8,7 @@ from importlib import import_module
 from dprecipe.contract.mechanism import Mechanism
 from dprecipe.privacy.event_kinds import announce_events
 
-PACKAGES = ("dpsgd", "encoded", "pate", "pnsgd")
+PACKAGES = ("dpsgd", "encoded", "pate", "pnsgd", "correlated")
 """Names of packages in `dprecipe.mechanisms`. They are imported by name, because they build on the users of this
 table."""
 MECHANISMS: dict[str, Mechanism] = {}

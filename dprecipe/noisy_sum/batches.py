@@ -23,23 +23,33 @@ from numpy.typing import NDArray
 
 from dprecipe.noise.entropy import Stream
 from dprecipe.privacy.events import Event
-from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PermutedBatches, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedOrder, FixedSizeBatch, PermutedBatches, PoissonBatch
 
 UnitNumbers = NDArray[np.int64]
 _CHUNK = 1 << 21
 """Units that are dealt at a time."""
 
 
+ORDER = 0
+"""Number of the stream of an attempt that decides what holds for all of its events; those of events begin at 1."""
+
+
+def stream_number(event: Event, ticket: int) -> int:
+    """Returns the number of the sampling stream of an attempt's event number `ticket`, from 1: its own, or, where units
+    keep their places for all passes of the attempt, one for all."""
+    return ORDER if isinstance(event.sampling(), FixedOrder) else ticket
+
+
 def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers]:
     """Draws the batches of one event: one for a sampled or full step, all batches of the epoch where units are dealt
-    or permuted.
+    or permuted, or of the pass where they keep their order.
 
     Each batch is (B,) int64, increasing unit numbers in [0, units); it may be empty.
 
     Args:
         event: what the step releases; its `sampling()` decides the batch.
         units: units in the data set, >= 0.
-        stream: the secret stream of this step.
+        stream: the secret stream of this step, see `stream_number`.
 
     Raises:
         TypeError: the event draws no batch.
@@ -60,6 +70,10 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
             for start, end in pairwise(ends[: (taken or batches) + 1]):
                 batch = order[start:end].astype(np.int64)
                 yield batch if cap is None else keep_highest(batch, priorities, cap)
+        case FixedOrder(batches):
+            order, ends = deal_units(batches, units, stream)
+            for start, end in pairwise(ends):
+                yield order[start:end].astype(np.int64)
         case PermutedBatches(batch, batches):
             order = draw_order(units, stream)
             for start in range(0, batch * batches, batch):

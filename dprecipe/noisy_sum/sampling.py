@@ -20,7 +20,7 @@ from pydantic import Discriminator, Field, Tag
 
 from dprecipe.language.base import Auto, Block, PositiveInt, Schedule, word_form
 from dprecipe.privacy.events import Charge, Event
-from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PermutedBatches, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedOrder, FixedSizeBatch, PermutedBatches, PoissonBatch
 
 
 def piece_starts(schedule: int, run: int, max_pieces: int) -> set[int]:
@@ -68,6 +68,13 @@ class PermutedSampling(Block):
 
     scheme: Literal["permuted"]
     batch_size: PositiveInt = Field(description="size of a batch, in units")
+
+
+class FixedOrderSampling(Block):
+    """Each unit is dealt to one step of the pass, once for all passes of an attempt."""
+
+    scheme: Literal["fixed_order"]
+    batch_size: PositiveInt = Field(description="expected size of a batch, in units")
 
 
 class BatchSchedule(Schedule):
@@ -138,7 +145,9 @@ class Pace:
     """True if units join each batch at a sampling rate."""
 
     @staticmethod
-    def of(sampling: BatchSampling | Sampling, size: int, events: int = 1, pieces: int = 1) -> Pace:
+    def of(
+        sampling: BatchSampling | Sampling | FixedOrderSampling, size: int, events: int = 1, pieces: int = 1
+    ) -> Pace:
         """Returns the pace over `size` units; a schedule of batches moves over `events` events, in about `pieces`
         pieces."""
         match sampling:
@@ -154,7 +163,7 @@ class Pace:
                 return Pace(1, ((0, Fraction(batch)),), size, True)
             case FullBatchSampling():
                 return Pace(1, ((0, Fraction(size)),), size, False)
-            case DealtSampling(batch_size=batch):
+            case DealtSampling(batch_size=batch) | FixedOrderSampling(batch_size=batch):
                 count = math.ceil(Fraction(size, batch))
                 return Pace(count, ((0, Fraction(size, count)),), size, False)
             case PermutedSampling(batch_size=batch):
@@ -241,7 +250,7 @@ class MayHaveUniformSteps(Protocol):
         """Returns its steps; None if they are not equal, or their noise is not Gaussian."""
 
 
-UNSAMPLED = ("full_batch", "dealt", "permuted")
+UNSAMPLED = ("full_batch", "dealt", "permuted", "fixed_order")
 """Schemes without a sampling rate."""
 
 
@@ -287,7 +296,7 @@ def expected_batch(event: Event, size: int) -> float:
             return shortest_number(rate * size, lambda units: units / size == rate)
         case FixedSizeBatch(batch):
             return float(batch)
-        case DealtBatches(batches):
+        case DealtBatches(batches) | FixedOrder(batches):
             return size / batches
         case PermutedBatches(batch):
             return float(batch)

@@ -192,6 +192,8 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
         "full_batch": "every unit takes part in every step",
         "permuted": "each epoch cuts a new, uniformly random order of all units into batches of the stated size, and "
         "who is in a batch stays secret",
+        "fixed_order": "each attempt deals every unit to exactly one batch of a pass, uniformly and independently of "
+        "all others, and keeps it there in all passes",
         "dealt": "each epoch deals every unit to exactly one batch, uniformly and independently of all others, and who "
         "is in a batch stays secret",
         "capped_dealt": "each epoch deals every unit to exactly one batch, uniformly and independently of all others; "

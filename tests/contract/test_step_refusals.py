@@ -36,9 +36,6 @@ REHEARSED = "`rehearse_step` takes the same path before there is a folder"
 BROUGHT = "of a module from Python, and tried before there is a folder: no value of a record decides it"
 MACHINE = "disk, network or another process, as they are by then"
 SORTED = {
-    "mechanisms/dpsgd/train/run.py: ClippedSums.divide": "units of several records: R307",
-    "mechanisms/dpsgd/train/run.py: _group_numbers": REHEARSED,
-    "mechanisms/dpsgd/train/run.py: clipping_of": REHEARSED,
     "mechanisms/encoded/train/run.py: Encoding.divide": "sharding with another mechanism: R307",
     "training/canaries/gradients.py: GradientCanaries.add": INTERNAL,
     "training/canaries/gradients.py: GradientCanaries.score": INTERNAL,
@@ -54,6 +51,9 @@ SORTED = {
     "training/run/gate.py: Gate.release": INTERNAL,
     "training/run/gate.py: SumNoise.release": INTERNAL,
     "training/run/gate.py: distribution_of": INTERNAL,
+    "training/steps/clipped_sums.py: ClippedSums.divide": "units of several records: R307",
+    "training/steps/clipped_sums.py: _group_numbers": REHEARSED,
+    "training/steps/clipped_sums.py: clipping_of": REHEARSED,
     "training/steps/noisy_steps.py: NoisySteps._whole": INTERNAL,
     "training/processes/processes.py: FollowerGate.admit": INTERNAL,
     "training/processes/processes.py: FollowerGate.release": INTERNAL,

@@ -42,4 +42,8 @@ assert list(table.MECHANISMS)[-1] == "fifth"
 def test_traits_are_asked_of_the_table() -> None:
     assert table.list_kinds(lambda mechanism: mechanism.has_student) == ["pate"]
     assert table.list_kinds(lambda mechanism: mechanism.is_convex) == ["pnsgd"]
-    assert table.list_kinds(lambda mechanism: "processes" in mechanism.runtime_options) == ["dpsgd", "encoded"]
+    assert table.list_kinds(lambda mechanism: "processes" in mechanism.runtime_options) == [
+        "dpsgd",
+        "encoded",
+        "correlated",
+    ]

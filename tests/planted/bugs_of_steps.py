@@ -7,8 +7,10 @@ from tests.planted.bug import Edit, bug
 GATE, NOISE, STEPS = "training/run/gate.py", "training/steps/noise.py", "training/steps/noisy_steps.py"
 EXCHANGE, SHARDED = "training/processes/shards.py", "training/engine/sharded_sum.py"
 BATCHES, PROCESSES = "noisy_sum/batches.py", "training/processes/processes.py"
-ENTROPY, DPSGD = "noise/entropy.py", "mechanisms/dpsgd/train/run.py"
+ENTROPY, DPSGD = "noise/entropy.py", "training/steps/clipped_sums.py"
 SCALE = "scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)"
+NUMBER = "number = (shard << 64) + (ticket.index << 32) + ticket.used"
+SAMPLED = 'stream = self._secrets.stream("sampling", stream_number(ticket.event, ticket.index))'
 RELEASED = "noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)"
 SHARD_RELEASED = "return self._noise.release(ticket, clipped, shard)"
 SUMMED = "return clipped_sum(self._module, self._loss, batch, clipping, max_rows, passes, world_size())"
@@ -61,16 +63,16 @@ NOISE_BUGS = (
         "linear",
         "every step draws from the stream of the first: the difference of two noisy sums has no noise",
         GATE,
-        'stream = self._secrets.stream("noise", (shard << 64) + (ticket.index << 32) + ticket.used)',
-        'stream = self._secrets.stream("noise", (shard << 64) + ticket.used)',
+        NUMBER,
+        "number = (shard << 64) + ticket.used",
     ),
     bug(
         "same_noise_in_a_pass",
         "dealt",
         "all batches of an epoch get one noise",
         GATE,
-        'stream = self._secrets.stream("noise", (shard << 64) + (ticket.index << 32) + ticket.used)',
-        'stream = self._secrets.stream("noise", (shard << 64) + (ticket.index << 32))',
+        NUMBER,
+        "number = (shard << 64) + (ticket.index << 32)",
     ),
     bug(
         "same_noise_after_resume",
@@ -88,7 +90,7 @@ NOISE_BUGS = (
         GATE,
         "        return add_noise(\n            value,",
         "        add_noise(value[: len(value) // 2], distribution_of(ticket.event), scale, stream)\n"
-        '        stream = self._secrets.stream("noise", (shard << 64) + (ticket.index << 32) + ticket.used)\n'
+        '        stream = self._secrets.stream("noise", number)\n'
         "        add_noise(value[len(value) // 2 :], distribution_of(ticket.event), scale, stream)\n"
         "        return value\n"
         "        return add_noise(\n            value,",
@@ -157,7 +159,7 @@ SAMPLING_BUGS = (
         "linear",
         "the batch of the first step is that of all: who is in it has no amplification",
         STEPS,
-        'stream = self._secrets.stream("sampling", ticket.index)',
+        SAMPLED,
         'stream = self._secrets.stream("sampling", 0)',
         always=True,
     ),
@@ -166,7 +168,7 @@ SAMPLING_BUGS = (
         "linear",
         "after twenty steps the same batches come again: who knows some of them knows who is in others",
         STEPS,
-        'stream = self._secrets.stream("sampling", ticket.index)',
+        SAMPLED,
         'stream = self._secrets.stream("sampling", ticket.index % 20)',
     ),
     bug(
@@ -198,7 +200,7 @@ SAMPLING_BUGS = (
         "dealt",
         "records are dealt to batches once, and not anew in each pass",
         STEPS,
-        'stream = self._secrets.stream("sampling", ticket.index)',
+        SAMPLED,
         'stream = self._secrets.stream("sampling", 0)',
     ),
     bug(

@@ -7,7 +7,7 @@ from tests.planted.bug import Edit, bug
 ENGINE = "training/engine"
 BOOKKEEPING, STRATEGIES = f"{ENGINE}/bookkeeping.py", f"{ENGINE}/strategies.py"
 CLIPPED_SUM, CLIPPING = f"{ENGINE}/clipped_sum.py", f"{ENGINE}/clipping.py"
-DPSGD = "mechanisms/dpsgd/train/run.py"
+DPSGD = "training/steps/clipped_sums.py"
 
 SUM_BUGS = (
     bug(

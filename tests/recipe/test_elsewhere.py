@@ -367,7 +367,7 @@ def test_a_remedy_says_which_value_stays(place: str, line: str, remedy: str) -> 
 def test_no_kind_of_mechanism_is_guessed_to_be_none(kind: str) -> None:
     finding = first_finding(VISITS.replace("kind: dpsgd", f"kind: {kind}"))
     assert finding.code == "R104"
-    assert finding.remedy == "choose one of `dpsgd`, `encoded`, `pate`, `pnsgd`"
+    assert finding.remedy == "choose one of `dpsgd`, `encoded`, `pate`, `pnsgd`, `correlated`"
 
 
 OTHER_TOOLS = sorted((Path(__file__).parents[1] / "golden" / "other_tools").glob("*.yaml"))

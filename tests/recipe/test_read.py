@@ -136,7 +136,9 @@ def test_the_mechanisms_that_the_documents_show_are_read() -> None:
     shown += [rest + indent(fence, "  ") for fence in fences if fence.startswith("noise:")]
     assert len(shown) >= 7
     for mechanism in shown:
-        kind = next((kind for kind in ("pate", "pnsgd", "dpsgd") if f"kind: {kind}" in mechanism), "encoded")
+        kind = next(
+            (kind for kind in ("pate", "pnsgd", "dpsgd", "correlated") if f"kind: {kind}" in mechanism), "encoded"
+        )
         assert read_text(before + mechanism + after).recipe.mechanism.kind == kind
 
 

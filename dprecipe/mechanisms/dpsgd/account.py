@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from dprecipe.contract.mechanism import Account, Facts, Planned
 from dprecipe.contract.plan import Assumption
-from dprecipe.data.schema import Crop, Flip
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.dpsgd.batches import check_batches, check_cap, check_hidden_size, check_one_size
 from dprecipe.mechanisms.dpsgd.phases import MAX_PHASES, DpsgdRun
 from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan
-from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, AutomaticClip, Dpsgd, PerLayerClip
+from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.mechanisms.dpsgd.signal import check_rate, check_signal
 from dprecipe.noise.schema import phases
-from dprecipe.noisy_sum import solve
+from dprecipe.noisy_sum import clip_rules, solve
+from dprecipe.noisy_sum.clip import AdaptiveClip, PerLayerClip
 from dprecipe.noisy_sum.sampling import find_cap
 
 FAMILIES = ("gaussian", "laplace")
@@ -70,58 +70,15 @@ def check_laplace(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def check_layer_norms(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Per-layer clipping has either one norm to split, or one norm for each layer."""
-    clip = spec.clip
-    if not isinstance(clip, PerLayerClip):
-        return
-    if (clip.norm is None) == (clip.norms is None):
-        both = clip.norm is not None
-        yield Finding(
-            "R264",
-            "the clip block has both norm and norms" if both else "the clip block has no norm",
-            "remove one of them" if both else "add norm, which is split over the layers, or norms, one for each layer",
-            "mechanism.clip.norms" if both else "mechanism.clip",
-        )
-    elif clip.norms is not None and clip.groups is None and facts.layers and len(clip.norms) != len(facts.layers):
-        yield Finding(
-            "R264",
-            f"the model has {len(facts.layers)} layers, mechanism.clip.norms {len(clip.norms)} entries",
-            f"write {len(facts.layers)} norms, in the order of the layers; or norm, which is split over them",
-            "mechanism.clip.norms",
-        )
+def check_clip(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """The clip block is consistent and fits the model."""
+    yield from clip_rules.check_layer_norms(spec.clip, facts)
+    yield from clip_rules.check_groups(spec.clip, facts)
 
 
-def check_groups(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Groups of layers fit the model, each has its norm and its noise, and such noise has an account."""
-    clip = spec.clip
-    if not isinstance(clip, PerLayerClip):
-        return
-    layers, count = len(facts.layers), len(clip.groups or clip.norms or clip.noise or ())
-    grouped = "layers" if clip.groups is None else "groups"
-    if clip.groups is not None and layers and sum(clip.groups) != layers:
-        yield Finding(
-            "R264",
-            f"the model has {layers} layers, the groups of mechanism.clip.groups {sum(clip.groups)} together",
-            f"write numbers that add up to {layers}, in the order of the layers",
-            "mechanism.clip.groups",
-        )
-    elif clip.groups is None and clip.norms is None and clip.noise is not None and layers and count != layers:
-        yield Finding(
-            "R264",
-            f"the model has {layers} layers, mechanism.clip.noise {count} entries",
-            f"write {layers} numbers, in the order of the layers; or groups of layers, with a number for each",
-            "mechanism.clip.noise",
-        )
-    for name, values in (("norms", clip.norms), ("noise", clip.noise)):
-        if values is not None and len(values) != count:
-            yield Finding(
-                "R264",
-                f"the clip block has {count} {grouped}, mechanism.clip.{name} {len(values)} entries",
-                f"write {count} numbers, one for each of the {grouped}",
-                f"mechanism.clip.{name}",
-            )
-    if clip.noise is None:
+def check_group_noise(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Noise of its own for each group of layers has an account."""
+    if not isinstance(spec.clip, PerLayerClip) or spec.clip.noise is None:
         return
     if phases(spec.noise)[0][1].family != "gaussian":
         yield Finding(
@@ -178,14 +135,7 @@ def check_lengths(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
 
 def check_augmentations(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     """Several copies of a record need preprocessing that augments them."""
-    augmenting = [step for step in facts.data.preprocess if isinstance(step.operation, Crop | Flip)]
-    if spec.augmentations > 1 and not augmenting:
-        yield Finding(
-            "R265",
-            f"all {spec.augmentations} copies of a record are equal: data.preprocess augments nothing",
-            "add crop or flip to data.preprocess, or remove augmentations",
-            "mechanism.augmentations",
-        )
+    yield from clip_rules.check_augmentations(spec.augmentations, facts)
 
 
 def check_count_noise(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
@@ -231,8 +181,8 @@ def check_runtime(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
 RULES: Sequence[Callable[[Dpsgd, Facts], Iterator[Finding]]] = (
     check_families,
     check_laplace,
-    check_layer_norms,
-    check_groups,
+    check_clip,
+    check_group_noise,
     check_batches,
     check_hidden_size,
     check_lengths,
@@ -286,19 +236,7 @@ def _assumptions(spec: Dpsgd, facts: Facts, run: DpsgdRun) -> tuple[Assumption, 
     before, after = solve.common_assumptions("capped_dealt" if capped else spec.sampling.scheme, facts)
     return (
         *before,
-        Assumption("clipping", _describe_sensitivity(spec, facts, run), "code"),
-        *(
-            (
-                Assumption(
-                    "augmentations",
-                    f"the {spec.augmentations} copies of a record are averaged before the gradient of their "
-                    f"{facts.unit} is clipped",
-                    "code",
-                ),
-            )
-            if spec.augmentations > 1
-            else ()
-        ),
+        *clip_rules.assume_clipping(spec.clip, facts.unit, "L1" if run.l1 else "L2", spec.augmentations),
         Assumption(
             "noise",
             f"{'Laplace' if run.l1 else 'Gaussian'} noise is added to the sum before anything is computed from it",
@@ -306,27 +244,6 @@ def _assumptions(spec: Dpsgd, facts: Facts, run: DpsgdRun) -> tuple[Assumption, 
         ),
         *after,
     )
-
-
-def _describe_sensitivity(spec: Dpsgd, facts: Facts, run: DpsgdRun) -> str:
-    """Returns what one unit can move, and by how much."""
-    norm = "L1" if run.l1 else "L2"
-    bound = f"at most {run.norm:g}" if isinstance(run.norm, float) else "at most the clip norm of the phase"
-    start = f"one {facts.unit} more or less moves a sum of gradients by"
-    if isinstance(spec.clip, PerLayerClip):
-        part = "layer" if spec.clip.groups is None else "group of layers"
-        layer_norm = "share of it" if spec.clip.norms is None else "norm of its own"
-        movement = f"{bound} in {norm} norm" if spec.clip.norms is None else f"at most a {norm} norm a {part}"
-        noise = "its noise is in proportion" if run.weights is None else "its noise has a multiplier of its own"
-        return f"{start} {movement}: the gradient of each {part} is clipped to a {layer_norm}, and {noise}"
-    if isinstance(spec.clip, AutomaticClip):
-        return f"{start} {bound} in {norm} norm: every gradient is scaled to less than it"
-    if isinstance(spec.clip, AdaptiveClip):
-        return (
-            f"{start} at most the clip norm of the step in L2 norm, and the count of gradients within it by ½; both "
-            "are one release, and the next clip norm is computed from it alone"
-        )
-    return f"{start} {bound} in {norm} norm"
 
 
 if TYPE_CHECKING:

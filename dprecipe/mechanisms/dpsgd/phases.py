@@ -14,10 +14,11 @@ from functools import cached_property
 from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import Finding
 from dprecipe.language.base import Schedule
-from dprecipe.mechanisms.dpsgd.plan import Phase, PlannedAdaptation, PlannedClip
-from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, AutomaticClip, Dpsgd, PerLayerClip
+from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.noise.schema import phases
 from dprecipe.noisy_sum import solve
+from dprecipe.noisy_sum.clip import AdaptiveClip, PerLayerClip
+from dprecipe.noisy_sum.clipped_plan import Phase, PlannedAdaptation, PlannedClip, plan_clip
 from dprecipe.noisy_sum.sampling import (
     BatchSchedule,
     CappedDealtSampling,
@@ -205,25 +206,8 @@ class DpsgdRun:
     @cached_property
     def clip(self) -> PlannedClip:
         """The clipping as the run applies it."""
-        clip = self.spec.clip
-        return PlannedClip(
-            mode=clip.mode,
-            norm_kind="l1" if self.l1 else "l2",
-            norms=self._norms(),
-            groups=clip.groups if isinstance(clip, PerLayerClip) else None,
-            stability=clip.stability if isinstance(clip, AutomaticClip) else None,
-            adaptation=self.adaptation,
-        )
-
-    def _norms(self) -> tuple[float, ...] | None:
-        """Returns the relative norms: see `PlannedClip.norms`."""
-        clip = self.spec.clip
-        if not isinstance(clip, PerLayerClip):
-            return None
-        if clip.norms is not None:
-            return clip.norms
-        count = len(clip.groups or clip.noise or self.facts.layers)
-        return (1 / (count if self.l1 else math.sqrt(count)),) * count if count else None
+        layers = self.facts.layers if isinstance(self.spec.clip, PerLayerClip) else ()
+        return plan_clip(self.spec.clip, "l1" if self.l1 else "l2", layers, self.adaptation)
 
     @cached_property
     def adaptation(self) -> PlannedAdaptation | None:

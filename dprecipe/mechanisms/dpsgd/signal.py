@@ -15,9 +15,9 @@ from dprecipe.faults import Finding, Severity
 from dprecipe.language.base import Schedule
 from dprecipe.language.training import HuberLoss, OneCycle, Sgd, StepSchedule
 from dprecipe.mechanisms.dpsgd.phases import DpsgdRun
-from dprecipe.mechanisms.dpsgd.schema import FlatClip
 from dprecipe.models.schema import Linear, LogisticRegression
 from dprecipe.noise.schema import phases
+from dprecipe.noisy_sum.clip import FlatClip
 from dprecipe.noisy_sum.sampling import noise_multiplier
 from dprecipe.privacy.rounding import round_down, round_up
 

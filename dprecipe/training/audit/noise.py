@@ -9,7 +9,7 @@ Legend: R releases, P numbers of a release.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dprecipe.noise.distributions import Distribution
 from dprecipe.privacy.audit.results import Correlation, Distance, Equality, Excess, Variance
+from dprecipe.privacy.correlated_sums import CycleGaussian
 from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.audit.rig import UNBOUNDED, Seen
 
@@ -46,12 +47,23 @@ def normal_scores(noise: Scores, distribution: Distribution) -> Scores:
 
 def examine_noise(attempts: Sequence[Sequence[Seen]]) -> Iterator[AuditFinding]:
     """Yields the tests of noise; each attempt has the same number of releases, of sums of one size."""
-    every = [seen for attempt in attempts for seen in attempt]
-    scores_RP = np.stack([normal_scores(_finite(seen.noise), seen.distribution) for seen in every])
+    scores_RP = np.concatenate([_score(attempt, [seen.noise for seen in attempt]) for attempt in attempts])
     yield from _examine(scores_RP, [len(attempt) for attempt in attempts], "noise", "the noise of the gate")
-    given = _noise_given(every)
+    given = _noise_given(attempts)
     if given is not None:
         yield _variance("given_scale", "what the optimiser gets has noise of the claimed scale", given)
+
+
+def _score(attempt: Sequence[Seen], noises: Iterable[torch.Tensor]) -> Scores:
+    """Returns the scores of an attempt's noise, (R, P), in scales. Noise that takes back a share of the fresh noise of
+    the step before is whitened first: what it took back is added again, and fresh noise is left."""
+    scores: list[Scores] = []
+    for seen, noise in zip(attempt, noises, strict=True):
+        values = _finite(noise)
+        if isinstance(seen.event, CycleGaussian) and scores:
+            values = np.clip(values + seen.event.previous * scores[-1], -UNBOUNDED, UNBOUNDED)
+        scores.append(normal_scores(values, seen.distribution))
+    return np.stack(scores)
 
 
 def examine_divisor(seen: Sequence[Seen]) -> Iterator[AuditFinding]:
@@ -152,18 +164,19 @@ def _distance(name: str, text: str, scores: Scores) -> AuditFinding:
     return AuditFinding("program", name, text, Distance(statistic=min(1.0, statistic), sample=len(sample)))
 
 
-def _noise_given(seen: Sequence[Seen]) -> Scores | None:
+def _noise_given(attempts: Sequence[Sequence[Seen]]) -> Scores | None:
     """Scores of what the optimiser got, without the sum of the units; None where its divisor is no constant."""
-    divisor = _constant_divisor(seen)
+    divisor = _constant_divisor([seen for attempt in attempts for seen in attempt])
     if divisor is None:
         return None
-    scores = []
-    for each in seen:
-        size = len(each.gradient)
-        scale = each.scale[:size] if isinstance(each.scale, torch.Tensor) else each.scale
-        noise = (each.gradient * divisor - each.summed[:size]) / scale
-        scores.append(normal_scores(_finite(noise), each.distribution))
-    return np.stack(scores)
+    return np.concatenate([_score(attempt, [_take_out(seen, divisor) for seen in attempt]) for attempt in attempts])
+
+
+def _take_out(seen: Seen, divisor: float) -> torch.Tensor:
+    """Returns the noise in what the optimiser got, in scales."""
+    size = len(seen.gradient)
+    scale = seen.scale[:size] if isinstance(seen.scale, torch.Tensor) else seen.scale
+    return (seen.gradient * divisor - seen.summed[:size]) / scale
 
 
 def _constant_divisor(seen: Sequence[Seen]) -> float | None:

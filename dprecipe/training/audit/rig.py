@@ -27,6 +27,7 @@ from dprecipe.faults import InternalFault, RunFailed
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Purpose, Secrets, Stream
 from dprecipe.noisy_sum.batches import UnitNumbers
+from dprecipe.privacy.correlated_sums import CycleGaussian
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.program.program import StepwiseProgram
@@ -76,11 +77,14 @@ class Seen:
 class WatchedSecrets:
     """Secrets that note how many streams of noise were asked for, and whether the ledger was ahead of each."""
 
-    def __init__(self, secrets: Secrets, ledger: Path, releases: int) -> None:
-        """`releases`: of one event."""
+    def __init__(self, secrets: Secrets, ledger: Path, event: Event) -> None:
+        """`event`: what is drawn for. Where its noise takes back that of the step before, the stream of this step may
+        be asked for once more, right after that of the next."""
         self._secrets = secrets
         self._ledger = ledger
-        self._releases = releases
+        self._releases = event.steps
+        self._takes_back = isinstance(event, CycleGaussian)
+        self._last = self._again = b""
         self._before = count_entries(ledger)["reserve"]
         self.draws = 0
         """Streams of noise."""
@@ -101,7 +105,10 @@ class WatchedSecrets:
 
     def stream(self, purpose: Purpose, index: int) -> Stream:
         stream = self._secrets.stream(purpose, index)
-        if purpose == "noise":
+        if purpose == "noise" and self._takes_back and stream.key == self._again:
+            self._again = b""
+        elif purpose == "noise":
+            self._again, self._last = self._last, stream.key
             self.draws += 1
             self.repeated += stream.key in self.keys
             self.keys.add(stream.key)
@@ -152,7 +159,7 @@ class Rig:
         attempt = self._open.enter_context(opened)
         self.plan, self.event, self.ledger = plan, charge.event, folder.ledger
         self.model = copy.deepcopy(program.model)
-        self.secrets = WatchedSecrets(attempt.secrets, folder.ledger, charge.event.steps)
+        self.secrets = WatchedSecrets(attempt.secrets, folder.ledger, charge.event)
         self._real = Gate(
             [charge],
             plan.budget,

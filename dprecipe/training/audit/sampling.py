@@ -20,7 +20,7 @@ from dprecipe.faults import InternalFault
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.audit.results import Equality, Excess, Frequency, TestEvidence, Variance
 from dprecipe.privacy.events import Event
-from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PermutedBatches, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedOrder, FixedSizeBatch, PermutedBatches, PoissonBatch
 from dprecipe.training.audit.crafted import CraftedRecords
 from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.audit.rig import Rig
@@ -102,6 +102,10 @@ def draw_batches(rig: Rig, records: CraftedRecords, seconds: float, beat: Callab
 
 def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNumbers]]) -> Iterator[AuditFinding]:
     """Yields the tests of batches of `units` units, against what the event says of them. `attempts`: of one run."""
+    sampling = event.sampling()
+    if isinstance(sampling, FixedOrder):
+        yield from _examine_order(attempts, sampling.batches)
+        attempts = [attempt[: sampling.batches] for attempt in attempts]  # later passes are the first one again
     whole = [attempt[: len(attempt) // event.steps * event.steps] for attempt in attempts]
     # Where no attempt gets through an epoch, the first one is all there is.
     batches = [batch for attempt in (whole if any(whole) else attempts[:1]) for batch in attempt]
@@ -113,7 +117,7 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
     yield _finding(
         "units_once", "no unit is in a batch twice", Equality(differing=strangers, compared=max(1, int(sizes.sum())))
     )
-    match event.sampling():
+    match sampling:
         case PoissonBatch(rate, cap):
             yield from _examine_cap(sizes, cap)
             if event.full_chance < RARE:
@@ -135,6 +139,8 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
             elif cap is not None:
                 yield from _examine_rates(member_KU, _capped_rate(units, 1 / count, cap))
                 yield from _examine_epochs(member_KU, taken or count, every=False)
+        case FixedOrder(count):
+            yield from _examine_partition(member_KU, sizes, count, count)
         case PermutedBatches(planned, count):
             text = "every batch has the planned size"
             yield _finding("batch_size", text, Equality(differing=int((sizes != planned).sum()), compared=len(sizes)))
@@ -149,6 +155,15 @@ def _examine_cap(sizes: NDArray[np.int64], cap: int | None) -> Iterator[AuditFin
     if cap is not None:
         text = "no batch is larger than its maximum"
         yield _finding("batch_cap", text, Excess(largest=float(sizes.max()), allowed=float(cap)))
+
+
+def _examine_order(attempts: Sequence[Sequence[UnitNumbers]], count: int) -> Iterator[AuditFinding]:
+    """Tests that every pass of an attempt has the batches of the one before."""
+    pairs = [pair for attempt in attempts for pair in zip(attempt, attempt[count:], strict=False)]
+    if pairs:
+        moved = sum(not np.array_equal(one, other) for one, other in pairs)
+        text = "every unit takes part at the same place of every pass"
+        yield _finding("order_kept", text, Equality(differing=moved, compared=len(pairs)))
 
 
 def _examine_poisson(member_KU: NDArray[np.bool_], sizes: NDArray[np.int64], rate: float) -> Iterator[AuditFinding]:

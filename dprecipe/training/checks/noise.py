@@ -16,6 +16,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets, Stream
+from dprecipe.privacy.correlated_sums import CycleGaussian
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.ledger import LedgerWriter
@@ -65,7 +66,7 @@ def noise_scale(plan: Plan, device: torch.device, trained: int = 0) -> Check:
         keystream_known(place)
     counts = (DRAWS,) if place.type == "cpu" else (DRAWS, max(DRAWS, MIN_ON_DEVICE))
     check = check_lattice(
-        (_draw_noise(plan, charge, place, count, bound), distribution, scale * bound)
+        (_draw_noises(plan, charge, place, count, bound)[0], distribution, scale * bound)
         for (distribution, scale, _, bounds), charge in noises.items()
         for bound in bounds
         for count in counts
@@ -129,21 +130,60 @@ def _bounds_of(event: Event) -> tuple[float, ...]:
     return tuple(sorted({1 / share for share in event.shares})) if isinstance(event, GroupedGaussian) else (1.0,)
 
 
-def _draw_noise(
-    plan: Plan, charge: Charge, device: torch.device, count: int, bound: float = 1.0
-) -> NDArray[np.float64]:
+def noise_correlation(plan: Plan, device: torch.device) -> tuple[Check, ...]:
+    """Checks that correlated noise takes back what its event says; no check where noise is independent over steps.
+
+    Whitened, that is with what was taken back added again, the noise of each step is fresh noise; the covariance of two
+    steps in a row is that of the event. A forgotten step before shows here alone: single steps look like noise.
+
+    Raises:
+        RunFailed: it does not.
+    """
+    events = {e.previous: e for charge in plan.mechanism_plan.events if isinstance(e := charge.event, CycleGaussian)}
+    return tuple(_check_correlation(plan, event, widest_type(device)) for event in events.values())
+
+
+def _check_correlation(plan: Plan, event: CycleGaussian, device: torch.device) -> Check:
+    share, scale = event.previous, event.noise_multiplier
+    first, *later = _draw_noises(plan, Charge(event, 3), device, max(DRAWS, MIN_ON_DEVICE), releases=3)
+    fresh, measured = first, []
+    for noise in later:
+        fresh = noise + share * fresh
+        measured.append(measure_noise(fresh, Distribution("gaussian"), scale))
+    covariance = float((first * later[0]).mean()) / scale**2
+    if not abs(covariance + share) < ERRORS * math.sqrt((1 + 2 * share**2) / len(first)):
+        raise RunFailed(
+            f"the noise of two steps in a row has covariance {covariance:.4f} of its variance, not {-share:g}: a step "
+            "does not take back what it should",
+            "don't trust this installation",
+        )
+    return Check(
+        "noise_correlation",
+        "the noise of a step takes back the planned share of the fresh noise of the step before",
+        True,
+        f"covariance {covariance:.4f} for {-share:g}; whitened, {measured[-1]}",
+    )
+
+
+def _draw_noises(
+    plan: Plan, charge: Charge, device: torch.device, count: int, bound: float = 1.0, releases: int = 1
+) -> list[NDArray[np.float64]]:
+    """Returns the noise of the gate's first releases."""
     with tempfile.TemporaryDirectory() as folder:
         ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
         gate = Gate([charge], plan.budget, ledger, Secrets())
-        ticket = gate.admit()
-        if ticket is None:
-            raise RunFailed("the gate admits not even one event of the plan")
-        zeros = torch.zeros(count, dtype=torch.float64, device=widest_type(device))
-        by_coordinate = bound if bound == 1.0 else torch.full_like(zeros, bound)
-        clipped = ClippedSum(zeros, by_coordinate, charge.event.norm)
-        noise: NDArray[np.float64] = gate.release(ticket, clipped).cpu().numpy()
+        noises: list[NDArray[np.float64]] = []
+        while len(noises) < releases:
+            ticket = gate.admit()
+            if ticket is None:
+                raise RunFailed("the gate admits not even one event of the plan")
+            for _ in range(min(ticket.releases, releases - len(noises))):
+                zeros = torch.zeros(count, dtype=torch.float64, device=widest_type(device))
+                by_coordinate = bound if bound == 1.0 else torch.full_like(zeros, bound)
+                clipped = ClippedSum(zeros, by_coordinate, charge.event.norm)
+                noises.append(gate.release(ticket, clipped).cpu().numpy())
         ledger.abandon()
-    return noise
+    return noises
 
 
 def measure_noise(noise: NDArray[np.float64], distribution: Distribution, scale: float) -> str:

@@ -35,7 +35,7 @@ from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.hub import SequenceClassifier, config_of, folder_of
 from dprecipe.progress import report_progress
 from dprecipe.training.canaries.run import add_canaries
-from dprecipe.training.checks.noise import noise_scale, single_precision
+from dprecipe.training.checks.noise import noise_correlation, noise_scale, single_precision
 from dprecipe.training.checks.stages import stage_noise
 from dprecipe.training.engine.clipped_sum import per_record_gradients
 from dprecipe.training.probe.own_loss import require_loss
@@ -189,7 +189,8 @@ def prepare(
         built,
     )
     trained = sum(parameter.numel() for parameter in built.parameters() if parameter.requires_grad)
-    checks = (*checks, single_precision(device), noise_scale(plan, device, trained), *stage_noise(plan))
+    of_noise = (noise_scale(plan, device, trained), *noise_correlation(plan, device), *stage_noise(plan))
+    checks = (*checks, single_precision(device), *of_noise)
     sets = records()
     store = store_of(plan, sets.train, device)
     config = built.config if isinstance(built, SequenceClassifier | CausalLanguageModel) and model is None else None

@@ -36,6 +36,7 @@ from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy import calibrate
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.correlated_sums import CycleGaussian
 from dprecipe.privacy.events import Charge, Event, count_by_event, count_events, run_lengths
 from dprecipe.privacy.ledger import LedgerWriter, StopReason
 from dprecipe.training.engine.clipped_sum import ClippedSum
@@ -86,10 +87,16 @@ class Ticket:
 
 @final
 class SumNoise:
-    """Adds the noise of events that are on record, from the secret streams of an attempt."""
+    """Adds the noise of events that are on record, from the secret streams of an attempt.
+
+    Noise that is correlated over steps takes the draw of the step before again from its stream: of it only a number is
+    kept, and in memory alone. The first release of an attempt has none before it.
+    """
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
+        self._before: dict[int, int] = {}
+        """The number of the last release's stream, by shard."""
 
     def release(self, ticket: Ticket, clipped: ClippedSum, shard: int = 0) -> Tensor:
         """Returns the clipped sum plus noise: (P,) float64, on the sum's device (on the CPU for Apple's GPU, which has
@@ -100,6 +107,8 @@ class SumNoise:
         Guarantees: the noise has the event's distribution at scale `noise_multiplier` × the sum's own sensitivity (for
         Gaussian noise, its standard deviation), is added in float64, and comes from a stream that no other release
         or shard uses; the result is on a lattice that does not depend on the sum (`dprecipe.training.steps.noise`).
+        Of an event with correlated noise this is the fresh noise; the share `previous` of the draws of the release
+        before, at this scale, is taken from it.
 
         Raises:
             RunFailed: the ticket is used up, or the sum is bounded in another norm than the event's.
@@ -110,11 +119,19 @@ class SumNoise:
         if clipped.norm != ticket.event.norm:
             raise InternalFault(f"a sum bounded in the {clipped.norm} norm, for an event in {ticket.event.norm}")
         ticket.used += 1
-        stream = self._secrets.stream("noise", (shard << 64) + (ticket.index << 32) + ticket.used)
+        number = (shard << 64) + (ticket.index << 32) + ticket.used
+        before, self._before[shard] = self._before.get(shard), number
+        stream, earlier = self._secrets.stream("noise", number), []
+        if isinstance(ticket.event, CycleGaussian) and ticket.event.previous and before is not None:
+            earlier = [(-ticket.event.previous, self._secrets.stream("noise", before))]
         scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
         value = clipped.value.detach().to(widest_type(clipped.value.device), torch.float64)
         return add_noise(
-            value, distribution_of(ticket.event), scale.to(value) if isinstance(scale, Tensor) else scale, stream
+            value,
+            distribution_of(ticket.event),
+            scale.to(value) if isinstance(scale, Tensor) else scale,
+            stream,
+            *earlier,
         )
 
 

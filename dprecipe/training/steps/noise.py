@@ -35,6 +35,9 @@ For the other families, `dprecipe.noise.draws` uses a u of as many bits, and so 
 | cauchy | 2^20 scales | 2^-20 |
 | student_t, by its radius | | 2^-38 for df = 9, 2^-21 for df = 1 |
 
+Correlated noise z is the draw of a step plus weighted draws of earlier steps. All of z is added up before x comes in,
+so 1 holds as it is. Given the earlier draws, z is a draw that is moved, so 2 holds for intervals that are moved.
+
 Not covered: how long a draw takes, and how the sum was computed (`engine.clipped_sum` has the margins of a unit's
 bound).
 
@@ -87,12 +90,18 @@ Doubles = NDArray[np.float64]
 Vector = TypeVar("Vector", Tensor, Doubles)
 NoiseAdder = Callable[[Tensor, float | Tensor], None]
 """Adds noise of a scale, one for all numbers or one for each, to a vector."""
+Term = tuple[float, Stream]
+"""A weight, and the stream of the standard normal draws that it multiplies."""
 
 
-def add_noise(value_P: Tensor, distribution: Distribution, scale: float | Tensor, stream: Stream) -> Tensor:
+def add_noise(
+    value_P: Tensor, distribution: Distribution, scale: float | Tensor, stream: Stream, *earlier: Term
+) -> Tensor:
     """Adds noise of this distribution and scale (one for each number, where it is a tensor) to a float64 sum, in place.
 
-    `value_P`: (P,) float64. `scale`: in the units of the sum; for Gaussian noise, its standard deviation.
+    `value_P`: (P,) float64. `scale`: in the units of the sum; for Gaussian noise, its standard deviation. `earlier`:
+    for Gaussian noise, the draws of earlier sums of the same size, on the same kind of device, to add to those of
+    `stream`; each is drawn again.
 
     Guarantees: each number of the result is on the lattice of its own scale. For a sum on a CUDA device, the keystream
     and the noise are generated there; fewer than `MIN_ON_DEVICE` numbers are drawn on the CPU and copied. Only the
@@ -117,43 +126,62 @@ def add_noise(value_P: Tensor, distribution: Distribution, scale: float | Tensor
             lattice_spacing(extreme)  # raises if it has no lattice
     with _LOCK:
         if device.type != "cpu":
-            _add_on_device(value_P, distribution, scale, stream, device)
+            _add_on_device(value_P, distribution, scale, stream, device, earlier)
         else:
-            _add_on_cpu(value_P.numpy(), distribution, scale.numpy() if isinstance(scale, Tensor) else scale, stream)
+            scales = scale.numpy() if isinstance(scale, Tensor) else scale
+            _add_on_cpu(value_P.numpy(), distribution, scales, ((1.0, stream), *earlier))
     return original
 
 
-def _add_on_cpu(value_P: Doubles, distribution: Distribution, scale: float | Doubles, stream: Stream) -> None:
+def _add_on_cpu(value_P: Doubles, distribution: Distribution, scale: float | Doubles, terms: Sequence[Term]) -> None:
     size = len(value_P)
     chunks = math.ceil(size / CHUNK)
     threads = max(1, min(torch.get_num_threads(), chunks // MIN_CHUNKS))
     if distribution.family != "gaussian":
+        ((_, stream),) = terms
         for part in _parts(size, CHUNK):
             value = value_P[part]
             _place(value, draw_noise(distribution, stream, len(value)), _scale_of(scale, part))
     elif threads == 1:
-        _add_normal(value_P, scale, stream, _cpu_buffer(min(CHUNK, size)))
+        _add_normal(value_P, scale, terms, _cpu_buffer(min(CHUNK, size)))
     else:
-        _add_in_threads(value_P, scale, stream, [chunks * number // threads for number in range(threads + 1)])
+        _add_in_threads(value_P, scale, terms, [chunks * number // threads for number in range(threads + 1)])
 
 
-def _add_in_threads(value_P: Doubles, scale: float | Doubles, stream: Stream, ends: Sequence[int]) -> None:
+def _add_in_threads(value_P: Doubles, scale: float | Doubles, terms: Sequence[Term], ends: Sequence[int]) -> None:
     """Adds noise with one thread for the chunks between two consecutive ends."""
     _buffers.extend(_CpuBuffer(CHUNK) for _ in range(len(ends) - 1 - len(_buffers)))
-    streams = stream.share([CHUNK // 2 * _PAIR // BLOCK * first for first in ends[:-1]])
+    blocks = [CHUNK // 2 * _PAIR // BLOCK * first for first in ends[:-1]]
+    shared = [[(weight, part) for part in stream.share(blocks)] for weight, stream in terms]
     parts = [slice(CHUNK * first, CHUNK * last) for first, last in pairwise(ends)]
     values, scales = [value_P[part] for part in parts], [_scale_of(scale, part) for part in parts]
-    with ThreadPoolExecutor(len(streams)) as threads:
-        list(threads.map(_add_normal, values, scales, streams, _buffers))  # as a list: it raises what a thread raised
+    with ThreadPoolExecutor(len(parts)) as threads:
+        # as a list: it raises what a thread raised
+        list(threads.map(_add_normal, values, scales, zip(*shared, strict=True), _buffers))
 
 
-def _add_normal(value_P: Doubles, scale: float | Doubles, stream: Stream, buffer: _CpuBuffer) -> None:
+def _add_normal(value_P: Doubles, scale: float | Doubles, terms: Sequence[Term], buffer: _CpuBuffer) -> None:
+    ((_, stream), *earlier) = terms
     for part in _parts(len(value_P), CHUNK):
         value, scales = value_P[part], _scale_of(scale, part)
+        moved = _add_up(earlier, len(value), buffer)  # first: the next draws overwrite the buffer
         cosine, sine = buffer.draw(stream, len(value))
         half = len(cosine)
+        if moved is not None:
+            cosine += moved[:half]
+            sine += moved[half:]
         _place(value[:half], cosine, _scale_of(scales, slice(half)))
         _place(value[half:], sine, _scale_of(scales, slice(half, None)))
+
+
+def _add_up(earlier: Sequence[Term], count: int, buffer: _CpuBuffer) -> Doubles | None:
+    """Returns the weighted sum of the next draws of earlier steps; None where there are none."""
+    if not earlier:
+        return None
+    moved = np.zeros(count)
+    for weight, stream in earlier:
+        moved += weight * np.concatenate(buffer.draw(stream, count))
+    return moved
 
 
 def _place(value: Doubles, draws: Doubles, scale: float | Doubles) -> None:
@@ -196,14 +224,27 @@ def _scale_of(scale: float | Vector, part: slice) -> float | Vector:
 
 
 def _add_on_device(
-    value_P: Tensor, distribution: Distribution, scale: float | Tensor, stream: Stream, device: torch.device
+    value_P: Tensor,
+    distribution: Distribution,
+    scale: float | Tensor,
+    stream: Stream,
+    device: torch.device,
+    earlier: Sequence[Term] = (),
 ) -> None:
     size = value_P.numel()
     add = _device_adder(distribution, stream, device, size)
+    again = [(weight, _device_adder(distribution, source, device, size)) for weight, source in earlier]
     together = _count_together(device) if distribution.family == "gaussian" and size > DEVICE_CHUNK else 1
     for part in _parts(size, together * DEVICE_CHUNK):
-        add(value_P[part], _scale_of(scale, part))
-        onto_lattice(value_P[part], _scale_of(scale, part))
+        value, scales = value_P[part], _scale_of(scale, part)
+        if again:
+            draws = torch.zeros_like(value)
+            for weight, add_again in (*again, (1.0, add)):
+                add_again(draws, weight)
+            _add(value, draws, scales)
+        else:
+            add(value, scales)
+        onto_lattice(value, scales)
 
 
 def _count_together(device: torch.device) -> int:

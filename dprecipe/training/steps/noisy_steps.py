@@ -18,7 +18,7 @@ from dprecipe.faults import InternalFault
 from dprecipe.models.modules.draws import drawing_from
 from dprecipe.models.modules.inspection import is_draw_free
 from dprecipe.noise.entropy import Purpose
-from dprecipe.noisy_sum.batches import UnitNumbers, draw_batch
+from dprecipe.noisy_sum.batches import UnitNumbers, draw_batch, stream_number
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.processes.sharded_weights import ShardedWeights
 from dprecipe.training.processes.shards import Shard
@@ -152,7 +152,7 @@ class NoisySteps:
             ticket = self.processes.agree(lambda: None if self.stop_requested else self.gate.admit())
             if ticket is None:
                 return False
-            stream = self._secrets.stream("sampling", ticket.index)
+            stream = self._secrets.stream("sampling", stream_number(ticket.event, ticket.index))
             self._pending = (ticket, enumerate(draw_batch(ticket.event, self._units, stream)))
         ticket, batches = self._pending
         number, units = next(batches)

@@ -17,9 +17,10 @@ from dprecipe.faults import PlanRefused
 from dprecipe.language.blocks import Budget
 from dprecipe.language.training import Training
 from dprecipe.mechanisms.dpsgd import account
-from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, Phase, PlannedAdaptation, PlannedClip, gradient_multiplier
+from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.models.schema import Mlp
+from dprecipe.noisy_sum.clipped_plan import Phase, PlannedAdaptation, PlannedClip, gradient_multiplier
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, count_events

@@ -19,13 +19,13 @@ from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.dpsgd.train import run as train
 from dprecipe.models.form import Form
 from dprecipe.training.checks.memory import check_step, run_synthetic_step
 from dprecipe.training.checks.memory_meter import fits
 from dprecipe.training.engine import compiled
 from dprecipe.training.program.program import Sets, StepwiseProgram, Synthetic, build_started_model
 from dprecipe.training.program.records import StoredBatch
+from dprecipe.training.steps import clipped_sums as train
 from dprecipe.training.steps import stepwise
 from tests.modules import DigitsNet
 

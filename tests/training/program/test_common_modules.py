@@ -17,7 +17,6 @@ from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.dpsgd.train import run as train
 from dprecipe.models.form import Form
 from dprecipe.models.load import load
 from dprecipe.models.modules.adapted import adapt_module
@@ -28,6 +27,7 @@ from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.probe.program import Check, examine_module
 from dprecipe.training.probe.sums import clipping_tests
 from dprecipe.training.program.losses import cross_entropy
+from dprecipe.training.steps import clipped_sums as train
 from tests.training.engine.reference import CLASSES, looped
 
 TOKENS, LENGTH, COUNT = 30, 6, 9

@@ -20,13 +20,13 @@ from dprecipe.data.paid.constants import CountConstants
 from dprecipe.data.paid.stage import size_share
 from dprecipe.data.schema import Scattering, SizeBound, Step
 from dprecipe.faults import CertificateInvalid, DataFault
-from dprecipe.mechanisms.dpsgd.train.run import ClippedSums
 from dprecipe.models.load import load
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.training.program import gather
 from dprecipe.training.publish.publish import state_times
+from dprecipe.training.steps.clipped_sums import ClippedSums
 from dprecipe.training.steps.contract import NoisyStep
 from dprecipe.training.steps.noisy_steps import NoisySteps
 

@@ -25,7 +25,6 @@ from torch import nn
 
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
-from dprecipe.mechanisms.dpsgd.train import run as train
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
 from dprecipe.privacy.ledger import LedgerWriter
@@ -34,6 +33,7 @@ from dprecipe.training.program.losses import cross_entropy
 from dprecipe.training.program.records import Store
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.run.gate import Gate
+from dprecipe.training.steps import clipped_sums as train
 from dprecipe.training.steps.contract import StepContext
 from dprecipe.training.steps.fit import fit_steps
 from dprecipe.training.steps.module import NoisyModule

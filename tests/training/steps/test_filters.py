@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.language.training import Kalman, LowPass
-from dprecipe.mechanisms.dpsgd.train import run as dpsgd
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read_text
 from dprecipe.training.program.records import Store
 from dprecipe.training.run.gate import Gate
+from dprecipe.training.steps import clipped_sums as dpsgd
 from dprecipe.training.steps.contract import StepContext
 from dprecipe.training.steps.filters import GradientFilter, filter_of
 from dprecipe.training.steps.fit import fit_steps

@@ -17,11 +17,9 @@ from torch import Tensor, nn
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.dpsgd.plan import PlannedClip
-from dprecipe.mechanisms.dpsgd.train import run as train
-from dprecipe.mechanisms.dpsgd.train.run import MAX_NORM, MIN_NORM, ClippedSums, clipping_of, next_clip_norm
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noisy_sum.batches import draw_batch
+from dprecipe.noisy_sum.clipped_plan import PlannedClip
 from dprecipe.planning.make import plan
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.grouped_sums import GroupedGaussian
@@ -34,7 +32,9 @@ from dprecipe.training.program.losses import cross_entropy
 from dprecipe.training.program.records import Store
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.run.gate import Gate
+from dprecipe.training.steps import clipped_sums as train
 from dprecipe.training.steps import noisy_steps
+from dprecipe.training.steps.clipped_sums import MAX_NORM, MIN_NORM, ClippedSums, clipping_of, next_clip_norm
 from dprecipe.training.steps.contract import NoisyStep, StepContext
 from dprecipe.training.steps.fit import fit_steps
 from dprecipe.training.steps.noisy_steps import NoisySteps

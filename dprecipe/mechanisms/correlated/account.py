@@ -1,0 +1,150 @@
+"""The accounting of correlated noise: from a recipe's constants to the passes of a run, with the free variable solved.
+
+*Guarantees*: the events returned by `plan` spend at most the budget, by the accountant the budget names.
+Source: docs/explanation/accounting.md#correlated-noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dprecipe.contract.mechanism import Account, Facts, Planned
+from dprecipe.contract.plan import Assumption
+from dprecipe.faults import Finding, PlanRefused
+from dprecipe.mechanisms.correlated.beside_poisson import compare_with_poisson
+from dprecipe.mechanisms.correlated.passes import MAX_PASSES, CorrelatedRun, refuse_passes
+from dprecipe.mechanisms.correlated.plan import CorrelatedPlan
+from dprecipe.mechanisms.correlated.schema import Correlated
+from dprecipe.noisy_sum import clip_rules, solve
+from dprecipe.noisy_sum.clip import AdaptiveClip, NormSchedule, PerLayerClip
+from dprecipe.noisy_sum.clipped_plan import plan_clip
+from dprecipe.noisy_sum.sampling import FixedOrderSampling
+
+
+def check_sampling(spec: Correlated) -> Iterator[Finding]:
+    """Units keep their places: with other batches, nothing bounds how their steps add up."""
+    if not isinstance(spec.sampling, FixedOrderSampling):
+        yield Finding(
+            "P176",
+            f"with {spec.sampling.scheme} batches a unit may take part in two steps in a row, and what it adds to both "
+            "shows in the noise that they share: there is no bound for that, and no amplification",
+            "set mechanism.sampling.scheme to fixed_order, or use mechanism.kind dpsgd",
+            "mechanism.sampling.scheme",
+        )
+
+
+def check_clip(spec: Correlated) -> Iterator[Finding]:
+    """The bound of a unit is one constant, and all of it has the same noise."""
+    clip = spec.clip
+    if isinstance(clip, AdaptiveClip):
+        yield Finding(
+            "P176",
+            "adaptive clipping releases a count beside the gradients, and correlated noise is planned for gradients "
+            "alone",
+            "set mechanism.clip.mode to flat, per_layer or automatic",
+            "mechanism.clip.mode",
+        )
+    elif isinstance(clip.norm, NormSchedule):
+        yield Finding(
+            "P176",
+            "correlated noise is planned for one clip norm: what a step takes back is of the size of its own noise",
+            f"set mechanism.clip.norm to one number, such as {clip.norm.from_:g}",
+            "mechanism.clip.norm",
+        )
+    if isinstance(clip, PerLayerClip) and clip.noise is not None:
+        yield Finding(
+            "P176",
+            "noise of its own for each group of layers has no account where noise is correlated over steps",
+            "remove mechanism.clip.noise",
+            "mechanism.clip.noise",
+        )
+
+
+def check_passes(run: CorrelatedRun) -> Iterator[Finding]:
+    """The run is whole passes, and not too many of them: each is an event of its own."""
+    training, batches = run.facts.training, run.batches
+    if isinstance(training.steps, int) and training.steps % batches:
+        below = training.steps // batches * batches
+        yield Finding(
+            "P178",
+            f"{training.steps:,} steps end within a pass of {batches:,}: a pass is charged as a whole",
+            f"set training.steps to {f'{below} or ' if below else ''}{below + batches}",
+            "training.steps",
+        )
+    elif isinstance(training.epochs, float | int) and training.epochs != int(training.epochs):
+        below = int(training.epochs)
+        yield Finding(
+            "P178",
+            f"{training.epochs:g} epochs end within a pass: a pass is charged as a whole",
+            f"set training.epochs to {f'{below} or ' if below else ''}{below + 1}",
+            "training.epochs",
+        )
+    elif run.passes is not None and run.passes > MAX_PASSES:
+        path = "training.epochs" if training.steps is None else "training.steps"
+        yield refuse_passes("the run has", MAX_PASSES, path)
+
+
+def check(spec: Correlated, facts: Facts) -> list[Finding]:
+    """Returns the findings that make this block impossible or unaccountable."""
+    findings = [*check_sampling(spec), *check_clip(spec)]
+    if findings:
+        return findings  # later rules are about blocks that pass these
+    findings += clip_rules.check_layer_norms(spec.clip, facts)
+    findings += clip_rules.check_groups(spec.clip, facts)
+    findings += clip_rules.check_augmentations(spec.augmentations, facts)
+    run = CorrelatedRun(spec, facts)
+    findings += solve.check_batch_sizes(run.pace, facts)
+    findings += check_passes(run)
+    return findings or solve.check(run.problem)
+
+
+def plan(spec: Correlated, facts: Facts) -> Planned[CorrelatedPlan]:
+    """Plans the run and solves the free variable, and λ.
+
+    Raises:
+        PlanRefused: the budget can't hold the plan (P102, P106), or is so large that it protects nothing (P107).
+    """
+    run = CorrelatedRun(spec, facts)
+    solved: dict[str, float | int] = {}
+    if run.passes is None:
+        solved, run = run.solve_length()
+    if run.passes is None:
+        raise PlanRefused([solve.two_free_variables(run.problem.path)])
+    solution = solve.solve(run.problem, run.least_multiplier(run.passes))
+    norm = spec.clip.norm if isinstance(spec.clip.norm, float) else 1.0
+    layers = facts.layers if isinstance(spec.clip, PerLayerClip) else ()
+    planned = CorrelatedPlan(
+        size=facts.size,
+        scheme=spec.sampling.scheme,
+        phases=run.phases(solution.multiplier, run.passes, norm),
+        steps_per_epoch=solution.length.steps_per_epoch,
+        clip=plan_clip(spec.clip, "l2", layers),
+        augmentations=spec.augmentations,
+    )
+    if spec.noise.previous == "auto":
+        solved["mechanism.noise.previous"] = planned.previous
+    warnings = compare_with_poisson(planned, facts)
+    return Planned(planned, {**solution.solved, **solved}, _assumptions(spec, facts), tuple(warnings))
+
+
+def _assumptions(spec: Correlated, facts: Facts) -> tuple[Assumption, ...]:
+    before, after = solve.common_assumptions(spec.sampling.scheme, facts)
+    return (
+        *before,
+        *clip_rules.assume_clipping(spec.clip, facts.unit, "L2", spec.augmentations),
+        Assumption(
+            "noise",
+            "fresh Gaussian noise, less a share of the noise of the step before, is added to the sum before anything "
+            "is computed from it",
+            "code",
+        ),
+        Assumption("attempts", "order and noise begin anew in each attempt, and neither is ever stored", "code"),
+        *after,
+    )
+
+
+if TYPE_CHECKING:
+    from dprecipe.mechanisms.correlated import account
+
+    _: Account[Correlated] = account

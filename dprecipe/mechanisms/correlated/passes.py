@@ -1,0 +1,116 @@
+"""A recipe's run with correlated noise as arithmetic: its passes, the share λ, and the passes that a budget holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property, lru_cache
+
+from dprecipe.contract.mechanism import Facts
+from dprecipe.faults import Finding, PlanRefused
+from dprecipe.mechanisms.correlated.schema import Correlated
+from dprecipe.noisy_sum import solve
+from dprecipe.noisy_sum.clipped_plan import Phase
+from dprecipe.noisy_sum.sampling import Pace
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.correlated_sums import CycleGaussian
+from dprecipe.privacy.events import Charge
+
+MAX_PASSES = 1000
+"""The most passes of a run: each is an event of its own in plan, ledger and certificate."""
+NOISE = "mechanism.noise.multiplier"
+
+
+class CorrelatedRun:
+    """A recipe's run as arithmetic; its sampling is a fixed order."""
+
+    def __init__(self, spec: Correlated, facts: Facts) -> None:
+        self.spec, self.facts = spec, facts
+        self.pace = Pace.of(spec.sampling, facts.size)
+        self.batches = self.pace.steps_per_event
+
+    @property
+    def passes(self) -> int | None:
+        """The number of passes that the recipe asks for; None: as many as the budget holds."""
+        return self.problem.events
+
+    @cached_property
+    def problem(self) -> solve.Problem:
+        written = self.spec.noise.multiplier
+        multiplier = None if written == "auto" else float(written)
+        return solve.Problem(self.facts, self.pace, self.charges, multiplier, NOISE, opening=None)
+
+    def previous(self, passes: int) -> float:
+        """Returns λ of a run of this many passes."""
+        written = self.spec.noise.previous
+        return choose_share(self.batches, passes) if written == "auto" else float(written)
+
+    def charges(self, multiplier: float, passes: int) -> tuple[Charge, ...]:
+        """Returns the charges of a run of this many passes."""
+        previous = self.previous(passes)
+        return tuple(Charge(CycleGaussian(multiplier, previous, self.batches, e), 1) for e in range(passes))
+
+    def phases(self, multiplier: float, passes: int, norm: float) -> tuple[Phase, ...]:
+        """Returns a phase for each pass, at one clip norm."""
+        return tuple(Phase(charge, norm, self.pace.expected_batch) for charge in self.charges(multiplier, passes))
+
+    def least_multiplier(self, passes: int) -> float:
+        """Returns the least noise multiplier of a pass that protects anything: that of a full batch, for what a unit
+        moves in the pass."""
+        last = self.charges(1.0, passes)[-1].event
+        return solve.MIN_NOISE * math.sqrt(last.energy) if isinstance(last, CycleGaussian) else solve.MIN_NOISE
+
+    def solve_length(self) -> tuple[dict[str, float | int], CorrelatedRun]:
+        """Returns the length that was `auto`, by its path, and the run of that length: the most passes within the
+        budget.
+
+        Raises:
+            PlanRefused: it holds none (P102), or more than a run may have (P178).
+        """
+        limit = min(MAX_PASSES, solve.MAX_STEPS // self.batches)
+        multiplier = self.problem.multiplier
+        if multiplier is None or self.facts.cap is None:
+            raise PlanRefused([solve.two_free_variables(NOISE)])
+        if findings := solve.check(self._lasting(1)[1].problem):
+            raise PlanRefused(findings)
+        if self._holds(multiplier, limit):
+            raise PlanRefused([refuse_passes("the budget holds", limit, "training.epochs")])
+        fits, exceeds = 1, limit
+        while exceeds - fits > 1:
+            middle = (fits + exceeds) // 2
+            fits, exceeds = (middle, exceeds) if self._holds(multiplier, middle) else (fits, middle)
+        return self._lasting(fits)
+
+    def _holds(self, multiplier: float, passes: int) -> bool:
+        from dprecipe.privacy import accountants
+
+        budget, cap = self.facts.budget, self.facts.cap
+        relation = Neighbouring(budget.neighbouring)
+        charges = self.problem.compose(multiplier, passes)
+        return cap is not None and accountants.epsilon(charges, budget.delta, relation, budget.accountant) <= cap
+
+    def _lasting(self, passes: int) -> tuple[dict[str, float | int], CorrelatedRun]:
+        training = self.facts.training
+        length: Mapping[str, float | int]
+        length = {"steps": passes * self.batches} if training.steps is not None else {"epochs": float(passes)}
+        facts = replace(self.facts, training=training.model_copy(update=dict(length)))
+        return {f"training.{name}": value for name, value in length.items()}, CorrelatedRun(self.spec, facts)
+
+
+def refuse_passes(start: str, limit: int, path: str) -> Finding:
+    """Returns the finding for a run of too many passes."""
+    return Finding(
+        "P178",
+        f"{start} more than {limit:,} passes: each is an event, and no run has so many",
+        "shorten the run, give it more noise, or use mechanism.kind dpsgd",
+        path,
+    )
+
+
+@lru_cache(maxsize=4096)
+def choose_share(batches: int, passes: int) -> float:
+    """Returns the λ that leaves the least noise in the iterates, of a fixed grid."""
+    from dprecipe.privacy.correlation.choice import choose_previous
+
+    return choose_previous(batches, passes).previous
