@@ -12,7 +12,7 @@ Guarantees: no two draws share key and counter, and a resumed run, which has a n
 | the same purpose and index are requested twice | the same stream twice: callers request each index once (1) |
 | `insecure_seed` | fixed streams, for tests; a release of such a run never verifies |
 
-(1) But for an order of units that all passes keep, and noise of which the next step takes back a share.
+(1) But for an order of units that all passes keep, and noise that the next step takes back in part.
 
 Source: RFC 8439 (ChaCha20); RFC 2104 (HMAC).
 """

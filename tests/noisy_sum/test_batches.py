@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from dprecipe.noise.entropy import Secrets, Stream
-from dprecipe.noisy_sum.batches import deal_units, draw_batch, draw_order, draw_poisson, draw_subset
+from dprecipe.noisy_sum.batches import deal_units, draw_batch, draw_order, draw_poisson, draw_subset, stream_number
+from dprecipe.privacy.correlated_sums import CycleGaussian
 from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
@@ -89,6 +90,28 @@ def test_units_are_dealt_in_chunks_as_at_once(monkeypatch: pytest.MonkeyPatch, b
 def test_adding_a_unit_moves_no_other_unit_to_another_batch() -> None:
     fewer, more = batches(DealtGaussian(1.0, 8), 1000, 5), batches(DealtGaussian(1.0, 8), 1001, 5)
     assert [[u for u in batch if u < 1000] for batch in more] == [batch.tolist() for batch in fewer]
+
+
+def passes(event: CycleGaussian, units: int, secrets: Secrets) -> list[list[list[int]]]:
+    """The batches of the first three events of an attempt."""
+    streams = [secrets.stream("sampling", stream_number(event, ticket)) for ticket in (1, 2, 3)]
+    return [[batch.tolist() for batch in draw_batch(event, units, stream)] for stream in streams]
+
+
+def test_units_keep_their_places_in_all_passes_of_an_attempt_and_get_new_ones_in_the_next() -> None:
+    event = CycleGaussian(1.0, 0.9, 8, 0)
+    first, *later = passes(event, 1000, Secrets(3))
+    assert later == [first, first]
+    assert len(first) == 8
+    assert sorted(unit for batch in first for unit in batch) == list(range(1000))
+    assert passes(event, 1000, Secrets(4))[0] != first
+    assert stream_number(PoissonGaussian(0.1, 1.0), 2) == 2
+
+
+def test_a_unit_more_moves_no_other_one_to_another_place() -> None:
+    event = CycleGaussian(1.0, 0.9, 8, 0)
+    before, after = passes(event, 1000, Secrets(3))[0], passes(event, 1001, Secrets(3))[0]
+    assert [[unit for unit in batch if unit < 1000] for batch in after] == before
 
 
 def test_a_random_order_is_cut_into_batches_of_one_size() -> None:

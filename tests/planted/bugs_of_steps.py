@@ -11,6 +11,7 @@ ENTROPY, DPSGD = "noise/entropy.py", "training/steps/clipped_sums.py"
 SCALE = "scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)"
 NUMBER = "number = (shard << 64) + (ticket.index << 32) + ticket.used"
 SAMPLED = 'stream = self._secrets.stream("sampling", stream_number(ticket.event, ticket.index))'
+TAKEN_BACK = "if isinstance(ticket.event, CycleGaussian) and ticket.event.previous and before is not None:"
 RELEASED = "noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)"
 SHARD_RELEASED = "return self._noise.release(ticket, clipped, shard)"
 SUMMED = "return clipped_sum(self._module, self._loss, batch, clipping, max_rows, passes, world_size())"
@@ -81,6 +82,43 @@ NOISE_BUGS = (
         ENTROPY,
         "root = os.urandom(32)",
         'root = hashlib.sha256(b"dprecipe").digest()',
+        always=True,
+    ),
+    bug(
+        "noise_not_taken_back",
+        "correlated",
+        "the noise of the step before is forgotten: the fresh noise of all steps stays in the model",
+        GATE,
+        TAKEN_BACK,
+        TAKEN_BACK.replace("if ", "if False and ", 1),
+        caught_by="probe",
+        always=True,
+    ),
+    bug(
+        "other_noise_taken_back",
+        "correlated",
+        "what is taken back are draws that no step has added",
+        GATE,
+        'self._secrets.stream("noise", before)',
+        'self._secrets.stream("noise", -before)',
+        caught_by="probe",
+    ),
+    bug(
+        "half_of_it_taken_back",
+        "correlated",
+        "a step takes back half of what it is charged for: the noise of another matrix",
+        GATE,
+        "-ticket.event.previous,",
+        "-0.5 * ticket.event.previous,",
+        caught_by="probe",
+    ),
+    bug(
+        "passes_in_a_new_order",
+        "correlated",
+        "each pass has an order of its own: a record may be in two steps in a row, whose noise it then moves twice",
+        BATCHES,
+        "return ORDER if isinstance(event.sampling(), FixedOrder) else ticket",
+        "return ticket",
         always=True,
     ),
     bug(

@@ -177,6 +177,9 @@ RECIPES = {
     "categories": of_sums(
         TABLE + "\n  preprocess: [{dp_categories: {columns: [town], width: 4, leak: 1e-7, share: 0.2}}]"
     ),
+    "correlated": of_sums(
+        noise="{form: previous_step, multiplier: auto}", sampling="{scheme: fixed_order, batch_size: 64}", steps=69
+    ).replace("kind: dpsgd", "kind: correlated"),
     "encoded": ENCODED,
     "slots": ENCODED.replace("  sampling:", "  microbatch: {size: 4}\n  sampling:").replace(
         "{scheme: poisson, batch_size: 64}", "{scheme: full_batch}"

@@ -139,7 +139,7 @@ def _assumptions(spec: Correlated, facts: Facts) -> tuple[Assumption, ...]:
             "is computed from it",
             "code",
         ),
-        Assumption("attempts", "order and noise begin anew in each attempt, and neither is ever stored", "code"),
+        Assumption("attempts", "each attempt has an order and noise of its own, and neither is ever stored", "code"),
         *after,
     )
 

@@ -30,8 +30,8 @@ class CorrelationFacts(Block):
     batches: PositiveInt = Field(description="steps of a pass; a unit takes part in one of them, always the same")
     passes: PositiveInt = Field(description="as planned")
     sensitivity: PositiveFloat = Field(
-        description="S, in clip norms: a run of one attempt is a Gaussian mechanism of μ = S / noise.multiplier (twice "
-        "that where a unit is replaced)"
+        description="S, in clip norms: a run of one attempt is a Gaussian mechanism of μ = S over the noise "
+        "multiplier (twice that where a unit is replaced)"
     )
     noise_in_iterates: PositiveFloat = Field(
         description="root mean square of the noise in the sum of all steps so far, in clip norms"
@@ -42,8 +42,8 @@ class CorrelationFacts(Block):
 
 
 class CorrelatedFacts(NoisyFacts):
-    """Noise on the sum of clipped gradients, correlated over steps. `noise.multiplier` and `noise.scale` are those of
-    the fresh noise of a step."""
+    """Noise on the sum of clipped gradients, correlated over steps. Multiplier and scale of `noise` are those of the
+    fresh noise of a step."""
 
     kind: Literal["correlated"]
     clipping: noisy_sum.ClippingFacts
@@ -89,7 +89,7 @@ class CorrelatedCertificate(CertificatePart[CorrelatedFacts, None, None]):
 
     def describe_noise(self, facts: CorrelatedFacts) -> str:
         filtered = "" if facts.aggregation.filter is None else ", filtered"
-        share = f"of which the next step takes back {facts.correlation.previous:g}"
+        share = f"{facts.correlation.previous:g} of it taken back in the next step"
         return f"gaussian noise of multiplier {facts.multipliers}, {share}{filtered}"
 
     def list_sections(self, facts: CorrelatedFacts) -> Sequence[Section]:
@@ -97,7 +97,7 @@ class CorrelatedCertificate(CertificatePart[CorrelatedFacts, None, None]):
         text = (
             "The noise of a step takes back part of the fresh noise of the step before. Each unit takes part once a "
             f"pass, {correlation.batches:,} steps apart; {correlation.passes:,} passes in one attempt are one Gaussian "
-            f"mechanism of μ = S/m. Order and noise began anew in each attempt, and every pass that began is charged."
+            f"mechanism of μ = S/m. Each attempt had an order and noise of its own, and every pass that began is charged."
         )
         rows = (
             ("share taken back, λ", f"{correlation.previous:g}"),

@@ -102,7 +102,7 @@ def refuse_passes(start: str, limit: int, path: str) -> Finding:
     """Returns the finding for a run of too many passes."""
     return Finding(
         "P178",
-        f"{start} more than {limit:,} passes: each is an event, and no run has so many",
+        f"{start} more than {limit:,} passes: each of them is an event",
         "shorten the run, give it more noise, or use mechanism.kind dpsgd",
         path,
     )

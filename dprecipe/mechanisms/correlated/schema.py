@@ -26,7 +26,7 @@ Share = Annotated[
 
 
 class PreviousStepNoise(Block):
-    """Normal noise of which the next step takes back a share: z_t - λ z_{t-1} (DP-λCGD)."""
+    """Normal noise, less a share of the fresh noise of the step before: z_t - λ z_{t-1} (DP-λCGD)."""
 
     form: Literal["previous_step"]
     multiplier: Multiplier = Field(

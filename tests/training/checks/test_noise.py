@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -11,8 +12,8 @@ from torch import Tensor
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.noise.distributions import Distribution
-from dprecipe.noise.entropy import Stream
-from dprecipe.training.checks.noise import DRAWS, keystream_known, noise_scale
+from dprecipe.noise.entropy import Secrets, Stream
+from dprecipe.training.checks.noise import DRAWS, keystream_known, noise_correlation, noise_scale
 from dprecipe.training.steps.chacha import Keystream
 from dprecipe.training.steps.noise import MIN_ON_DEVICE, add_noise
 
@@ -109,3 +110,46 @@ def test_a_device_s_keystream_is_compared_with_another_s(
         monkeypatch.setattr(Keystream, "next", wrong)
         with pytest.raises(RunFailed, match="not that of ChaCha20"):
             keystream_known(CPU)
+
+
+CORRELATED = (
+    "mechanism={kind: correlated, clip: {norm: 1.0}, noise: {form: previous_step, previous: 0.8, multiplier: auto}, "
+    "sampling: {scheme: fixed_order, batch_size: %d}}",
+    "training.steps=null",
+    "training.epochs=2",
+)
+
+
+@pytest.mark.parametrize("batch_size", [10, 40])
+def test_correlated_noise_is_whitened_and_two_steps_are_compared(small: Callable[..., Plan], batch_size: int) -> None:
+    """Also where a pass is one step."""
+    (check,) = noise_correlation(small(CORRELATED[0] % batch_size, *CORRELATED[1:]), CPU)
+    assert check.passed
+    assert re.match(r"covariance -0\.(79|80)\d\d for -0\.8; whitened, gaussian: distance", check.measured)
+    assert noise_correlation(small(), CPU) == ()
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (lambda *earlier: (), "not what the plan says"),
+        (lambda *earlier: [(0.97 * weight, stream) for weight, stream in earlier], "not what the plan says|covariance"),
+        (lambda *earlier: [(-weight, stream) for weight, stream in earlier], "not what the plan says"),
+        (lambda *earlier: [(weight, Secrets().stream("noise", 0)) for weight, _ in earlier], "not what the plan says"),
+    ],
+    ids=["forgotten", "too little", "added", "of another step"],
+)
+def test_noise_that_takes_back_something_else_stops_the_run(
+    small: Callable[..., Plan],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[..., Sequence[tuple[float, Stream]]],
+    message: str,
+) -> None:
+    def wrong(
+        value: Tensor, distribution: Distribution, scale: float, stream: Stream, *earlier: tuple[float, Stream]
+    ) -> Tensor:
+        return add_noise(value, distribution, scale, stream, *fault(*earlier))
+
+    monkeypatch.setattr("dprecipe.training.run.gate.add_noise", wrong)
+    with pytest.raises(RunFailed, match=message):
+        noise_correlation(small(CORRELATED[0] % 10, *CORRELATED[1:]), CPU)

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from dprecipe.contract.plan import PlanBudget
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.encoded.events import EncodedSum
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.lattice import lattice_spacing
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.correlated_sums import CycleGaussian
 from dprecipe.privacy.dealt_sums import DealtGaussian
-from dprecipe.privacy.events import Charge, Event, count_events
+from dprecipe.privacy.events import Charge, Event, count_by_event, count_events
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian, PoissonLaplace
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.clipping import Norm
-from dprecipe.training.run.gate import Gate, Ticket
+from dprecipe.training.run.gate import Gate, SumNoise, Ticket
+from dprecipe.training.steps.noise import _CpuBuffer, add_noise
 
 PLAN = "sha256:" + "0" * 64
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE
@@ -216,3 +221,85 @@ def test_events_with_long_lines_are_reserved_several_at_a_time(tmp_path: Path) -
         gated = gate(path, 400, event)
         assert gated.admit() is not None
         assert read(path).charges == (Charge(event, reserved),)
+
+
+CYCLE = CycleGaussian(20.0, 0.75, 3, 0)
+
+
+def draws_of(step: int, count: int, shard: int = 0) -> torch.Tensor:
+    """The fresh draws of a step of the first pass or of a later one, as they are, without a sum."""
+    ticket, used = divmod(step, CYCLE.batches)
+    stream = Secrets(1).stream("noise", (shard << 64) + (ticket + 1 << 32) + used + 1)
+    return add_noise(torch.zeros(count, dtype=torch.float64), Distribution("gaussian"), 1.0, stream)
+
+
+def release_all(gated: Gate, clipped: ClippedSum) -> list[torch.Tensor]:
+    noisy = []
+    while (ticket := gated.admit()) is not None:
+        noisy += [gated.release(ticket, replace(clipped, value=clipped.value.clone())) for _ in range(ticket.releases)]
+    return noisy
+
+
+def test_correlated_noise_takes_back_a_share_of_the_step_before_within_a_pass_and_across(tmp_path: Path) -> None:
+    """In units of the noise, so of whatever norm; the first step takes nothing back."""
+    bound = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64).repeat(1000)
+    noisy = release_all(gate(tmp_path / "l", 2, CYCLE), ClippedSum(torch.full((3000,), 7.0), bound))
+    assert len(noisy) == 6
+    for step, released in enumerate(noisy):
+        expected = draws_of(step, 3000) - (CYCLE.previous * draws_of(step - 1, 3000) if step else 0.0)
+        assert torch.allclose((released - 7.0) / (CYCLE.noise_multiplier * bound), expected, rtol=0, atol=4e-6)
+        assert not torch.allclose((released - 7.0) / (CYCLE.noise_multiplier * bound), draws_of(step, 3000)) or not step
+
+
+def test_correlated_noise_is_on_the_lattice_of_the_fresh_noise_and_rounded_once(tmp_path: Path) -> None:
+    """What is released is the sum plus all of the noise, in double precision, rounded to the nearest multiple."""
+    sums = torch.linspace(-3, 3, 1001, dtype=torch.float64)
+    noisy = release_all(gate(tmp_path / "l", 1, CYCLE), ClippedSum(sums, 1.0))
+    spacing = lattice_spacing(CYCLE.noise_multiplier)
+    streams = [Secrets(1).stream("noise", (1 << 32) + used) for used in (1, 2)]
+    first, second = (torch.from_numpy(np.concatenate(_CpuBuffer(1001).draw(stream, 1001)).copy()) for stream in streams)
+    exact = sums + CYCLE.noise_multiplier * (second - CYCLE.previous * first)
+    assert torch.equal(noisy[1], torch.round(exact / spacing) * spacing)
+
+
+def test_an_attempt_begins_with_fresh_noise(tmp_path: Path) -> None:
+    """A later attempt has a new root, and goes on with the planned number of its pass."""
+    path, events = tmp_path / "l", [Charge(CycleGaussian(20.0, 0.75, 3, number), 1) for number in range(3)]
+    first = Gate(events, BUDGET, LedgerWriter(path, PLAN), Secrets(1))
+    ticket = first.admit()
+    assert ticket is not None
+    first.release(ticket, ZERO)
+    first.close(interrupted=True)
+    resumed = Gate(events, BUDGET, LedgerWriter(path, PLAN), Secrets(1), read(path).charges, done=1)
+    ticket = resumed.admit()
+    assert ticket is not None
+    assert ticket.event == events[1].event
+    noisy = resumed.release(ticket, ClippedSum(torch.zeros(3000), 1.0))
+    assert torch.allclose(noisy / 20.0, draws_of(0, 3000), rtol=0, atol=4e-6)  # nothing of step 2 is taken back
+
+
+def test_a_pass_that_is_lost_is_charged_again_and_the_run_ends_a_pass_early(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    multiplier = calibrate.noise_multiplier(
+        lambda m: [Charge(CycleGaussian(m, 0.75, 3, number), 1) for number in range(3)], 2.0, 1e-5, RELATION, "pld"
+    )
+    events = [Charge(CycleGaussian(multiplier, 0.75, 3, number), 1) for number in range(3)]
+    ledger = LedgerWriter(path, PLAN)
+    assert Gate(events, BUDGET, ledger, Secrets(1)).admit() is not None
+    ledger.abandon()
+    resumed = Gate(events, BUDGET, LedgerWriter(path, PLAN), Secrets(2), read(path).charges)
+    assert drain(resumed) == 6
+    assert resumed.close() == "budget"
+    assert count_by_event(read(path).charges) == {events[0].event: 2, events[1].event: 1}
+    assert accountants.epsilon(read(path).charges, 1e-5, RELATION, "pld") <= BUDGET.epsilon
+
+
+def test_each_shard_takes_back_its_own(tmp_path: Path) -> None:
+    noise = SumNoise(Secrets(1))
+    for step in range(2):
+        for shard in range(2):
+            ticket = Ticket(CYCLE, 1)
+            ticket.used = step
+            released = noise.release(ticket, ClippedSum(torch.zeros(500), 1.0), shard) / CYCLE.noise_multiplier
+            expected = draws_of(step, 500, shard) - (CYCLE.previous * draws_of(0, 500, shard) if step else 0.0)
+            assert torch.allclose(released, expected, rtol=0, atol=4e-6)
