@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
+from dprecipe.privacy.capped_sums import CappedDealtGaussian
 from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.event_kinds import event_kinds
 from dprecipe.privacy.events import (
@@ -47,6 +48,7 @@ EVENTS = [
     PoissonGaussian(0.01, 1.1),
     GroupedGaussian(0.01, ((2.0, 3), (0.5, 1), (2.0, 4))),
     DealtGaussian(2.0, 117),
+    CappedDealtGaussian(2.0, 117, 1000, 20, 5),
     PermutedGaussian(1000, 30, 33, 2.0),
     PoissonLaplace(0.5, 2.0),
     TruncatedPoissonGaussian(0.01, 1.1, 60_000, 640),

@@ -15,6 +15,7 @@ import pytest
 
 from dprecipe.privacy.accountants import epsilon
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.capped_sums import CappedDealtGaussian
 from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import (
@@ -39,6 +40,11 @@ def cut(size: int, batch: int, sigma: float) -> PermutedGaussian:
     return PermutedGaussian(size, batch, min(2000, (size - 1) // batch), sigma)
 
 
+def limit(sigma: float, batches: int, size: int, wide: float) -> CappedDealtGaussian:
+    """Dealt batches with a limit of so many times their mean."""
+    return CappedDealtGaussian(sigma, batches, size, min(size, 1 + int(wide * size / batches)))
+
+
 def make_event(rng: random.Random, kind: str) -> Any:
     sigma = draw(rng, 1e-3, 1e6) if rng.random() < 0.5 else draw(rng, 0.3, 30)
     rate = rng.choice([1.0, 0.999999, draw(rng, 1e-9, 1), draw(rng, 1e-4, 1)])
@@ -51,6 +57,7 @@ def make_event(rng: random.Random, kind: str) -> Any:
         "truncated": lambda: TruncatedPoissonGaussian(min(rate, 0.5), sigma, size, few),
         "laplace": lambda: PoissonLaplace(rate, sigma),
         "dealt": lambda: DealtGaussian(sigma, rng.choice([1, 2, 13, 1000])),
+        "capped": lambda: limit(sigma, rng.choice([1, 2, 13, 1000]), size, rng.choice([1, 1.2, 3])),
         "permuted": lambda: cut(max(size, 3), few, sigma),
     }
     return made[kind]()
@@ -76,7 +83,7 @@ def check_corner(kind: str, seed: int) -> None:
     assert cost(event=replace(event, noise_multiplier=1.1 * event.noise_multiplier)) <= value * (1 + GRID) + SMALL, case
 
 
-KINDS = ("gaussian", "poisson", "fixed", "truncated", "laplace", "dealt", "permuted")
+KINDS = ("gaussian", "poisson", "fixed", "truncated", "laplace", "dealt", "capped", "permuted")
 
 
 @pytest.mark.parametrize("kind", KINDS)
