@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _REST = 1e4
 """The probability of more full batches than are looked at, over the mass that a loss distribution may lose."""
+_GROUP = 4
+"""The number of units by which the data set of a group is taken to be larger, or a multiple."""
 _CLOSE = 4
 """The number of full batches up to which every number is looked at; beyond it, about this many up to twice a number."""
 
@@ -119,13 +121,15 @@ class CappedDealtGaussian(EpochEvent):
         return self.uncapped()  # it moves a full batch by the unit that it displaces, and no other
 
     def among_fewer(self, fewer: int, relation: Neighbouring) -> Event | None:
-        return replace(self, size=self.size + fewer)  # a group that joins fills batches
+        more = _GROUP * math.ceil(fewer / _GROUP)  # a group that joins fills batches; small groups share one curve
+        return replace(self, size=self.size + more)
 
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
         from dprecipe.privacy import curves
 
         usual, full = (curves.gaussian(moved / float(self.noise_multiplier), orders) for moved in (1, 2))
-        return curves.mix_curves(usual, full, self.full_batch_chance, orders)
+        chance = self.full_batch_chance
+        return curves.mix_curves(usual, full, chance, orders) if chance else usual
 
     def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
         from dprecipe.privacy.dealing.law import epoch_losses

@@ -309,6 +309,14 @@ SAMPLING_BUGS = (
         "yield batch",
     ),
     bug(
+        "dealt_batch_keeps_the_first",
+        "dealt_with_a_limit",
+        "of a dealt batch that is too large the first records stay, and the last of the file hardly ever take part",
+        BATCHES,
+        'highest = np.argsort(priorities[batch], kind="stable")[-count:]',
+        "highest = np.arange(min(count, len(batch)))",
+    ),
+    bug(
         "fixed_size_of_the_first_half",
         "fixed_size",
         "batches come from one half of the records, whose sampling rate is twice what is charged",

@@ -157,6 +157,7 @@ RECIPES = {
     "adaptive": of_sums(clip="{mode: adaptive, norm: 1.0, count_noise: 2.5}"),
     "laplace": of_sums(noise="{family: laplace, multiplier: auto}"),
     "dealt": of_sums(sampling="{scheme: dealt, batch_size: 64}", steps=69),
+    "dealt_with_a_limit": of_sums(sampling="{scheme: dealt, batch_size: 64, batch_limit: 64}", steps=69),
     "permuted": of_sums(sampling="{scheme: permuted, batch_size: 64}", steps=66),
     "truncated": of_sums(sampling="{scheme: truncated_poisson, batch_size: 64, max_batch_size: 64}"),
     "fixed_size": of_sums(sampling="{scheme: fixed_size, batch_size: 64}", neighbouring="replace_one"),
