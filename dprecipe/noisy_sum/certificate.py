@@ -64,7 +64,7 @@ PARTICIPATION = {
     ),
     "dealt": ("dealt to one batch of each epoch", "are dealt together to one batch of each epoch"),
     "capped_dealt": (
-        "dealt to one batch of each epoch, of which it takes part in at most one",
+        "dealt to one batch of each epoch, and left out where that is full",
         "are dealt together to one batch of each epoch, in which they take part together or not at all,",
     ),
 }

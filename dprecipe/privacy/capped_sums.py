@@ -97,7 +97,7 @@ class CappedDealtGaussian(EpochEvent):
         return MixedRatio(tuple(cases), left)
 
     def _chance_of(self, least: int) -> float:
-        """Returns an upper bound of Pr[at least so many batches are full]."""
+        """Returns an upper bound of the chance that at least `least` batches are full."""
         chance = self.full_batch_chance
         if least > self.steps or chance == 0:
             return 0.0
@@ -115,7 +115,7 @@ class CappedDealtGaussian(EpochEvent):
     def unamplified(self, relation: Neighbouring) -> Event:
         if relation is Neighbouring.ADD_OR_REMOVE_ONE:
             return self  # of its own Rényi curve, which is that of known batches
-        return Gaussian(self.noise_multiplier)  # a unit that keeps its place displaces nobody else
+        return Gaussian(self.noise_multiplier)  # a unit that keeps its place displaces no other
 
     def of_null_unit(self) -> Event:
         return self.uncapped()  # it moves a full batch by the unit that it displaces, and no other

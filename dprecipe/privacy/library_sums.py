@@ -211,7 +211,7 @@ def grid_step(steps: int, kinds: int) -> float:
 
 
 def ask_finer(ask: Callable[[float], float | None], asked: Asked, delta: float, step: float) -> float | None:
-    """Returns ε by `ask` on a grid of `step`; where it is small, on finer grids, of which each is a bound."""
+    """Returns ε by `ask` on a grid of `step`; where it is small, on finer grids: each gives a bound."""
     value = ask(step)
     for _ in range(_REFINED):
         finer = _finer_step(value, asked, delta)

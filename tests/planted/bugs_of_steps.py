@@ -214,8 +214,8 @@ SAMPLING_BUGS = (
         "dealt",
         "an order of the records is cut into batches of one size: a record more moves another one",
         BATCHES,
-        "batch_of = stream.integers(batches, units)",
-        "batch_of = stream.words(units).argsort().argsort() * batches // max(1, units)",
+        "batch_of[chunk] = stream.integers(batches, chunk.stop - chunk.start)",
+        "batch_of[chunk] = stream.words(units).argsort().argsort() * batches // max(1, units)",
     ),
     bug(
         "order_never_permuted",
