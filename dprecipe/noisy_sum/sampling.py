@@ -274,15 +274,15 @@ def count_steps(charges: Iterable[Charge]) -> int:
 def sampling_rate(event: Event, scheme: str, size: int) -> float | None:
     """Returns the probability that one of `size` units joins a batch of an event; `None`: no unit joins at
     a rate."""
-    if scheme in UNSAMPLED:
-        return None
     match event.sampling():
         case PoissonBatch(rate):
             return rate
         case FixedSizeBatch(batch):
             return batch / size
         case EveryUnit():
-            return 1.0
+            return None if scheme in UNSAMPLED else 1.0
+        case DealtBatches() | PermutedBatches() | FixedOrder():
+            return None
     raise TypeError(f"an event of kind {event.kind} has no sampling rate")
 
 
