@@ -19,7 +19,7 @@ def codes(name: str, *overrides: str) -> set[tuple[str, str]]:
 
 
 def test_the_mechanisms_that_release_each_noisy_gradient_are_these() -> None:
-    assert set(list_kinds(lambda mechanism: mechanism.covers_iterates)) == {"dpsgd", "encoded"}
+    assert set(list_kinds(lambda mechanism: mechanism.covers_iterates)) == {"dpsgd", "encoded", "correlated"}
     for kind in list_kinds(lambda mechanism: mechanism.covers_iterates):
         assert not mechanism_of(kind).certificate.hides_iterates
 

@@ -97,7 +97,7 @@ class CorrelatedCertificate(CertificatePart[CorrelatedFacts, None, None]):
         text = (
             "The noise of a step takes back part of the fresh noise of the step before. Each unit takes part once a "
             f"pass, {correlation.batches:,} steps apart; {correlation.passes:,} passes in one attempt are one Gaussian "
-            f"mechanism of μ = S/m. Each attempt had its own order and noise; every pass that began is charged."
+            "mechanism of μ = S/m. Each attempt had an order and noise of its own; every pass that began is charged."
         )
         rows = (
             ("share taken back, λ", f"{correlation.previous:g}"),

@@ -31,8 +31,9 @@ from torch import Tensor, nn
 
 from dprecipe.faults import InternalFault
 from dprecipe.noisy_sum.batches import UnitNumbers
+from dprecipe.privacy.correlated_sums import CycleGaussian
 from dprecipe.privacy.events import Event
-from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedSizeBatch, PermutedBatches, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedOrder, FixedSizeBatch, PermutedBatches, PoissonBatch
 from dprecipe.training.canaries.contract import Coins, Floats, Layout, Numbers, Placement, place_canaries
 from dprecipe.training.engine.clipped_sum import ClippedSum, add_sparse_units, group_slices
 from dprecipe.training.engine.clipping import Clipping
@@ -63,6 +64,7 @@ class GradientCanaries:
         self._layout: Layout | None = None
         self._added: _Added | None = None
         self._trend = Trend()
+        self._whitened: Tensor | None = None  # the last noisy sum, of this attempt
         self._scores_M = np.zeros(coins.count)
         self._inside_M = self._outside_M = np.zeros(coins.count)  # of the event that is going on
         self._begun = False
@@ -99,7 +101,8 @@ class GradientCanaries:
             raise InternalFault("a noisy sum without canaries was to be scored")
         added, self._added = self._added, None
         places = torch.from_numpy(added.placement.places.reshape(-1)).to(noisy.device)
-        seen_GM = self._trend.remove(noisy, places).to("cpu", torch.float64).numpy().reshape(added.bounds.shape)
+        seen = self._trend.remove(self._whiten(noisy, event), places)
+        seen_GM = seen.to("cpu", torch.float64).numpy().reshape(added.bounds.shape)
         shares_GM = added.thresholds / added.bounds
         ratios = _log_ratios(added.placement.signs * seen_GM / added.bounds, shares_GM, event)
         joins = _probability_of(event, self.units)
@@ -110,6 +113,16 @@ class GradientCanaries:
         inside_M, outside_M = (math.log(joins) + ratio_M for ratio_M in ratios)
         self._inside_M = np.logaddexp(self._inside_M, inside_M)
         self._outside_M = np.logaddexp(self._outside_M, outside_M)
+
+    def _whiten(self, noisy: Tensor, event: Event) -> Tensor:
+        """Returns the noisy sum with fresh noise alone: what correlated noise took back is added again, and with it a
+        share of the sums before."""
+        if not isinstance(event, CycleGaussian):
+            return noisy
+        if self._whitened is not None:
+            noisy = noisy + event.previous * self._whitened
+        self._whitened = noisy.clone()
+        return noisy
 
     def end_event(self) -> None:
         """Notes that all sums of an event were released."""
@@ -203,7 +216,7 @@ def _probability_of(event: Event, units: int) -> float:
             return float(rate)
         case FixedSizeBatch(batch) | PermutedBatches(batch):
             return batch / units
-        case DealtBatches(batches):
+        case DealtBatches(batches) | FixedOrder(batches):
             return 1 / batches
         case EveryUnit():
             return 1.0

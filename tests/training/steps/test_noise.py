@@ -490,3 +490,31 @@ def test_how_many_chunks_are_made_together_changes_no_number(
             add(expected[part], noise._scale_of(scale, part))
         onto_lattice(expected, scale)
         assert torch.equal(results[0], expected)
+
+
+@pytest.mark.parametrize("count", [7, 9 * CHUNK + 3])
+@pytest.mark.parametrize("by_number", [False, True])
+def test_draws_of_an_earlier_sum_are_added_to_those_of_this_one(
+    count: int, by_number: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same ones that were added then, with their weight, at the scale of this sum; with one thread or several."""
+    scale = torch.linspace(0.1, 3.0, count, dtype=torch.float64) if by_number else SCALE
+    before, now = (added(torch.zeros(count), scale=1.0, name=name) for name in ("before", "now"))
+    results = []
+    for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        value = torch.full((count,), 5.0, dtype=torch.float64)
+        results.append(add_noise(value, GAUSSIAN, scale, stream("now"), (-0.7, stream("before"))))
+    assert torch.equal(*results)
+    assert torch.allclose((results[0] - 5.0) / scale, now - 0.7 * before, rtol=0, atol=3e-6)
+
+
+@pytest.mark.parametrize("count", [7, MIN_ON_DEVICE + 5])
+def test_a_device_adds_draws_of_an_earlier_sum_to_those_of_this_one(count: int) -> None:
+    cpu, zeros = torch.device("cpu"), torch.zeros(count, dtype=torch.float64)
+    before, now, both = zeros.clone(), zeros.clone(), zeros.clone()
+    noise._add_on_device(before, GAUSSIAN, 1.0, stream("before"), cpu)
+    noise._add_on_device(now, GAUSSIAN, 1.0, stream("now"), cpu)
+    noise._add_on_device(both, GAUSSIAN, SCALE, stream("now"), cpu, [(-0.7, stream("before"))])
+    assert torch.allclose(both / SCALE, now - 0.7 * before, rtol=0, atol=3e-6)
+    assert (both / lattice_spacing(SCALE) % 1 == 0).all()
