@@ -2,13 +2,16 @@
 
 For each bug, the program with it makes the checks of every run (`its own checks`); then, with these checks disarmed, so
 that the audit is alone, it is audited at each depth that its mechanism has. `--sound N` audits sound recipes N times in
-all at depth `steps` or `releases`, at 95 % confidence and small sizes, and counts alarms.
+all at depth `steps` or `releases`, at 95 % confidence and small sizes, and counts alarms. `--canaries N` runs the
+quickstart with 1,000 canaries N times for each bug, and counts what each statement about one run says.
 Run: OMP_NUM_THREADS=1 python benchmarks/planted.py [--only NAME …] [--depths program steps] [--sound 400]
+     [--canaries 40 --only noise_halved …]
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -24,9 +27,10 @@ from dprecipe.recipe.read import read_text
 from tests.planted.bug import Bug
 from tests.planted.catalogue import BUGS
 from tests.planted.disarmed import disarm_probe
-from tests.planted.recipes import RECIPES
+from tests.planted.recipes import RECIPES, WITH_CANARIES
 from tests.planted.workshop import Outcome, Workshop
 
+SOUND_PROGRAM = Bug("none", "linear", "", ())
 STEPS, RELEASES = 2000, 2000
 SOUND = ("linear", "layers", "per_layer", "adaptive", "dealt", "fixed_size", "laplace", "encoded", "pnsgd", "pate")
 
@@ -62,6 +66,24 @@ def _describe(outcome: Outcome) -> str:
     return f"no, {outcome.seconds:.1f} s" if outcome.code == 0 else f"crashed, {outcome.seconds:.1f} s"
 
 
+def run_canaries(count: int, names: Sequence[str]) -> None:
+    """Print in how many of `count` runs, of a program without a bug and with each of these, each statement accuses."""
+    print("| bug | any program | implied ε above the claim | inconsistent with the specification | mean difference |")
+    print("|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder, Workshop(Path(folder)) as workshop:
+        for bug in (SOUND_PROGRAM, *(bug for bug in BUGS if bug.name in names)):
+            with workshop.planted(disarm_probe(bug)):
+                seen = [workshop.run_with_canaries(WITH_CANARIES) for _ in range(count)]
+            accused = (
+                sum(told["bound"]["refuted"] for told in seen),
+                sum(told["bound"]["lower"] > told["bound"]["claimed"] for told in seen),
+                sum(not told["specification"]["consistent"] for told in seen),
+            )
+            apart = statistics.mean(told["specification"]["evidence"]["difference"] for told in seen)
+            cells = " | ".join(f"{number} of {count}" for number in accused)
+            print(f"| `{bug.name}` | {cells} | {apart:.3g} |", flush=True)
+
+
 def audit_sound(count: int) -> None:
     """Print how many of `count` audits of sound programs raised an alarm."""
     from dprecipe.training.audit.run import audit, make_request
@@ -81,7 +103,11 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="bugs or recipes")
     parser.add_argument("--depths", nargs="+", default=["program", "steps", "releases"], choices=get_args(Depth))
     parser.add_argument("--sound", type=int, default=0, metavar="N")
+    parser.add_argument("--canaries", type=int, default=0, metavar="N", help="N runs with canaries of each bug")
     given = parser.parse_args()
+    if given.canaries:
+        run_canaries(given.canaries, given.only)
+        return
     if given.sound:
         audit_sound(given.sound)
         return

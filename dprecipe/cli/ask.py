@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from typing import Any
 
+from dprecipe.data.columns import find_unknown_format
 from dprecipe.data.encoders import NO_WORDS, YES_WORDS
 from dprecipe.data.sample import LEFT_OUT, draft_column
 from dprecipe.data.sample_files import Arrays, Table
 from dprecipe.recipe.draft import Declarations, choose_kind
 from dprecipe.recipe.mismatch import describe_readings
+from dprecipe.recipe.starters import LABELS
 from dprecipe.screen import write_note
 
 Ask = Callable[[str], str | None]
@@ -27,7 +29,6 @@ INTRODUCTION = (
     "Enter leaves a question open, Ctrl-D all that follow.",
     f"Kinds of a column: {', '.join(KINDS)}, or - to leave it out.",
 )
-LABELS = ("values", "classes", "range", "count", "several")
 STATEMENT = {
     "curators": "who answers for the data and the release",
     "contact": "whom to ask about it: an address that may be published",
@@ -39,9 +40,12 @@ class _Ended(Exception):
     """End of the input."""
 
 
-def ask_answers(sample: Table | Arrays, label: str, unit: str | None, ask: Ask) -> Declarations:
-    """Asks for what a private draft leaves open; returns what was answered before the input ended."""
-    answers = Declarations()
+def ask_answers(
+    sample: Table | Arrays, label: str, unit: str | None, ask: Ask, label_kind: str | None = None
+) -> Declarations:
+    """Asks for what a private draft leaves open; returns what was answered before the input ended. `label_kind`: what
+    the label is, if that is said already."""
+    answers = Declarations(label={} if label_kind is None else {label_kind: None})
     write_note(*INTRODUCTION)
     try:
         if isinstance(sample, Table):
@@ -49,9 +53,9 @@ def ask_answers(sample: Table | Arrays, label: str, unit: str | None, ask: Ask) 
                 if name not in (label, unit):
                     _ask_column(name, texts, sample.typed.get(name), ask, answers)
         if isinstance(sample, Arrays) or sample.typed.get(label) != "boolean":
-            _ask_label(label, LABELS if isinstance(sample, Table) else LABELS[1:4], ask, answers)
+            _ask_label(label, LABELS if isinstance(sample, Table) else LABELS[1:4], ask, answers, label_kind)
         many = "records" if unit is None else f"units (different values of {unit})"
-        answers.size = _ask(ask, f"number of training {many}, which becomes public", _read_count)
+        answers.size = _ask(ask, f"number of training {many}, which becomes public", _read_size)
         if unit is not None:
             answers.max_records = _ask(ask, "most records of one unit that are used", _read_count)
         for key, question in STATEMENT.items():
@@ -90,10 +94,11 @@ def _ask_column(name: str, texts: Sequence[str], typed: str | None, ask: Ask, an
     if kind in ("numeric", "integer", "date"):
         first, last = ("first", "last") if kind == "date" else ("smallest", "largest")
         noun = "day" if kind == "date" else "value"
-        _keep(declared, "min", _ask(ask, f"{name}: {first} {noun} that is possible", read))
-        _keep(declared, "max", _ask(ask, f"{name}: {last} {noun} that is possible", read))
+        least = _ask(ask, f"{name}: {first} {noun} that is possible", read)
+        _keep(declared, "min", least)
+        _keep(declared, "max", _ask(ask, f"{name}: {last} {noun} that is possible", _read_above(least, read)))
     if kind == "date" and typed != "date":
-        _keep(declared, "format", _ask(ask, f"{name}: how days are written, such as %d.%m.%Y", str))
+        _keep(declared, "format", _ask(ask, f"{name}: how days are written, such as %d.%m.%Y", _read_format))
     if kind in ("category", "ordinal"):
         order = ", the lowest first" if kind == "ordinal" else ""
         _keep(declared, "values", _ask(ask, f"{name}: its values, with commas between{order}", _read_words))
@@ -107,8 +112,9 @@ def _ask_column(name: str, texts: Sequence[str], typed: str | None, ask: Ask, an
         _keep(declared, "missing", _ask(ask, f"{name}: what an empty field counts as (Enter: there is none)", read))
 
 
-def _ask_label(name: str, kinds: Sequence[str], ask: Ask, answers: Declarations) -> None:
-    kind = _ask(ask, f"{name}, the label: {', '.join(kinds)} (Enter: {kinds[0]})", _choose(kinds)) or kinds[0]
+def _ask_label(name: str, kinds: Sequence[str], ask: Ask, answers: Declarations, kind: str | None) -> None:
+    if kind is None:
+        kind = _ask(ask, f"{name}, the label: {', '.join(kinds)} (Enter: {kinds[0]})", _choose(kinds)) or kinds[0]
     questions: dict[str, tuple[str, Callable[[str], Any]]] = {
         "values": ("its values, with commas between", _read_words),
         "classes": ("number of classes, which are whole numbers from 0", _read_count),
@@ -172,6 +178,31 @@ def _read_day(text: str) -> str:
         return date.fromisoformat(text).isoformat()
     except ValueError:
         raise ValueError("write a day as 2024-05-17") from None
+
+
+def _read_format(text: str) -> str:
+    for finding in find_unknown_format(text, ""):
+        raise ValueError(f"{finding.message}; {finding.remedy}")
+    return text
+
+
+def _read_above(least: Any, read: Callable[[str], Any]) -> Callable[[str], Any]:
+    def read_largest(text: str) -> Any:
+        value = read(text)
+        if least is not None and not least < value:
+            raise ValueError(f"write more than {least}")
+        return value
+
+    return read_largest
+
+
+def _read_size(text: str) -> int:
+    try:
+        return _read_count(text)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; if it must stay secret, Enter, and see docs/reference/data.md on `size: {{max}}`"
+        ) from None
 
 
 def _read_truth(text: str) -> bool:

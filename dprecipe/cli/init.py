@@ -14,7 +14,7 @@ import typer
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, STATEMENT, make_head, make_starter
+from dprecipe.recipe.starters import LABELS, MECHANISMS, SOURCES, STATEMENT, make_head, make_starter
 from dprecipe.screen import ask_line, can_ask, write_output
 
 if TYPE_CHECKING:
@@ -40,15 +40,20 @@ def init(
         bool, typer.Option("--private", help="FILE is private: draft names and kinds, with blanks to fill in.")
     ] = False,
     label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Label column of FILE.")] = None,
+    label_kind: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help=f"What the label of a private FILE is: {', '.join(LABELS)}."),
+    ] = None,
     unit: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of FILE that names who is protected.")
+        str | None, typer.Option(metavar="COLUMN", help="Column of FILE that identifies who is protected.")
     ] = None,
     no_input: Annotated[
-        bool, typer.Option("--no-input", help="Ask nothing: with --private, leave blanks, also in a terminal.")
+        bool, typer.Option("--no-input", help="Do not ask questions, even in a terminal; with --private, leave blanks.")
     ] = False,
     listed: Annotated[bool, typer.Option("--list", help="List recipes to begin from.")] = False,
     like: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Begin from this recipe of --list.", show_default=False)
+        str | None,
+        typer.Option(metavar="NAME", help="Start from this recipe (--list shows the names).", show_default=False),
     ] = None,
 ) -> None:
     """Writes a starter recipe, or with `sample` one whose data block is drafted from that file, or with `like` a recipe
@@ -71,10 +76,13 @@ def init(
         write_output([f"wrote {path}; next: dprecipe validate {shlex.quote(str(path))}"])
         return
     if sample is not None:
-        init_from(path, mechanism, sample, public, private, label, unit, asks=can_ask() and not no_input)
+        asks = can_ask() and not no_input
+        init_from(path, mechanism, sample, public, private, label, unit, label_kind=label_kind, asks=asks)
         return
-    if public or private or label or unit:
-        raise UsageFault("--public, --private, --label and --unit are about a file", "name it: --from FILE")
+    if public or private or label or unit or label_kind:
+        raise UsageFault(
+            "--public, --private, --label, --label-kind and --unit are about a file", "name it: --from FILE"
+        )
     for value, known, noun in ((mechanism, MECHANISMS, "mechanism"), (data, SOURCES, "data source")):
         if value not in known:
             raise UsageFault(f"there is no starter for the {noun} {value}", f"choose one of {', '.join(known)}")
@@ -91,13 +99,15 @@ def init_from(
     label: str | None = None,
     unit: str | None = None,
     *,
+    label_kind: str | None = None,
     asks: bool = False,
 ) -> None:
     """Writes a recipe whose data block is drafted from a file; never overwrites. If it `asks`, a person declares what
-    the draft of a private file would leave open.
+    the draft of a private file would leave open. `label_kind`: one of `LABELS`, for a private file.
 
     Raises:
-        UsageFault: it is not said whether the file is public; the label is not named; see `init`.
+        UsageFault: it is not said whether the file is public; the label is not named, or its kind is unknown or that of
+            a public file; see `init`.
         DataFault: the file can't be read.
         PlanRefused: a policy above the recipe names the file that is called public.
     """
@@ -113,6 +123,10 @@ def init_from(
             "say what the file is: --public, a sample that may be published; or --private, and the draft has names and "
             "kinds alone, with blanks to be filled in by hand",
         )
+    if label_kind is not None and (public or label_kind not in LABELS):
+        why = "is read off a public file" if public else f"can't be {label_kind!r}"
+        remedy = "leave out --label-kind" if public else f"choose one of {', '.join(LABELS)}"
+        raise UsageFault(f"the kind of the label {why}", remedy)
     if private and _draft_votes(path, mechanism, file):
         return
     drafted = [kind for kind in MECHANISMS if mechanism_of(kind).can_split and not mechanism_of(kind).has_student]
@@ -128,7 +142,7 @@ def init_from(
     except DataFault as fault:
         raise UsageFault(fault.message, fault.remedy) from None
     source = "npz" if isinstance(sample, Arrays) else sample.source
-    answers = Declarations()
+    answers = Declarations(label={} if label_kind is None else {label_kind: None})
     if private and asks:
         from dprecipe.cli.ask import ask_answers
 
@@ -137,7 +151,7 @@ def init_from(
         label = label or ask_line("label, the column that is learned: ") or None
         unit = unit or ask_line("column that names who is protected (Enter: each record is one): ") or None
         found, unit = find_names(sample, Asked(public, declared, label, unit))
-        answers = ask_answers(sample, found, unit, ask_line)
+        answers = ask_answers(sample, found, unit, ask_line, label_kind)
     data = draft_data(sample, Asked(public, declared, label, unit, answers))
     _write(path, make_starter(mechanism, source, make_name(path), data.text, path.name, data.task, answers.statement))
     if private:
@@ -187,9 +201,10 @@ def _draft_votes(path: Path, mechanism: str, file: Path) -> bool:
     if draft is None:
         return False
     _write(path, make_head(make_name(path), path.name) + draft)
-    write_output(["read off the private file: names of its columns, or their number; check that they may be published"])
     write_output(
         [
+            "read off the private file: names of its columns, or their number; check that they may be published",
+            "a row is taken for a query, a column for a class; the draft says what to write if one is a teacher",
             _remind(STATEMENT),
             f"wrote {path}; next: fill in each {BLANK}, then dprecipe validate {shlex.quote(str(path))}",
         ]

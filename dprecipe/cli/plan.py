@@ -15,17 +15,18 @@ from dprecipe.cli.plan_plot import check_plot, write_plot
 from dprecipe.contract.plan import Plan, PlanBudget
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.models.layout import layer_of, trained_parameters
-from dprecipe.models.schema import Pretrained, Transformer
+from dprecipe.models.schema import Pretrained
 from dprecipe.nonprivate.plan import make_plan as make_public_plan
 from dprecipe.planning.audit import canaries_of, describe_audit, naming_of
 from dprecipe.planning.candidates import describe_candidates, describe_runs, describe_score
+from dprecipe.planning.compare_samplings import SamplingRow, compare_samplings
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.samplings import SamplingRow, compare_samplings
 from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.policy.apply import enforce_on_plan, enforce_on_recipe
 from dprecipe.privacy.rounding import round_up, write_number
 from dprecipe.recipe.read import LoadedPublic, read_any
-from dprecipe.release.tensors import expected_shapes
+from dprecipe.release.specification import find_reason_untested
+from dprecipe.release.tensors import count_trained, expected_shapes
 from dprecipe.screen import align_columns, as_json, show_document, write_output
 
 if TYPE_CHECKING:
@@ -286,7 +287,15 @@ def describe_canaries(plan: Plan) -> list[tuple[str, str]]:
             f"{naming.each:,} that are named in and {naming.each:,} that are named out; of faults, {seen} in 8 of 10 "
             "runs",
         ),
+        ("they test", f"whether the program is the specified one: {_describe_specification(plan, block.confidence)}"),
     ]
+
+
+def _describe_specification(plan: Plan, confidence: float) -> str:
+    reason = find_reason_untested(plan, "recipe")
+    if reason is not None:
+        return f"not tested, {reason}"
+    return f"a sound one raises an alarm in {1 - confidence:.2g} of runs, and is released all the same"
 
 
 def _describe_share(plan: Plan, count: int, units: int) -> str:
@@ -303,17 +312,9 @@ def _describe_cost(plan: Plan, count: int, units: int) -> str:
         part += f" (the sampling rate is {rate:.6g}, and was {before:.6g} without)"
     if plan.audit is None or plan.audit.canary != "gradient":
         return part
-    weights = _count_weights(plan)
+    weights = count_trained(plan)
     if not weights:
         return part
     multiplier = min(charge.event.multipliers[0] for charge in plan.mechanism_plan.events)
     share = count / 2 * (1.0 if rate is None else rate) / (weights * multiplier**2)
     return f"{part}; their gradients add about {share:.2%} to the variance of the noise on a weight"
-
-
-def _count_weights(plan: Plan) -> int:
-    """Counts the weights that are trained; 0 where that is not known without the model."""
-    shapes = expected_shapes(plan)
-    if shapes is None or (isinstance(plan.model, Transformer) and plan.model.lora is not None):
-        return 0
-    return sum(math.prod(shapes[name]) for name in trained_parameters(plan.model, shapes))

@@ -26,7 +26,7 @@ from dprecipe.contract.stages import TRAINING
 from dprecipe.contract.table import MECHANISMS
 from dprecipe.data.paid.schema import PAID
 from dprecipe.nonprivate.documents import PublicPlanDocument, provenance_schema
-from dprecipe.planning.samplings import SamplingRow
+from dprecipe.planning.compare_samplings import SamplingRow
 from dprecipe.policy.read import policy_schema
 from dprecipe.privacy.charge_shapes import charge_schemas
 from dprecipe.privacy.comparison import AccountantRow

@@ -113,9 +113,7 @@ class Facts:
         return list_charges(self.stages)
 
     selection: tuple[str, float, float | None] | None = None
-    """The number of runs in a tuned run: (distribution, mean, shape). The budget is then for the best of them, and for
-    the stages, which run once, before all of them."""
-
+    """(distribution, mean, shape) of the number of runs: the budget is for the best, and for stages, which run once."""
     score: tuple[Charge, ...] = ()
     """The charges that each run of a tuned run pays for the score by which it is compared."""
 
@@ -218,6 +216,10 @@ class MechanismPlan(Protocol):
     @property
     def hides_duration(self) -> bool:
         """True if the guarantee is an average over the run's length, so that this length is secret."""
+
+    @property
+    def has_one_norm(self) -> bool:
+        """True if one norm bounds a unit's part in a noisy sum of gradients as a whole."""
 
     @property
     def copies(self) -> int:
@@ -352,8 +354,7 @@ class Mechanism:
         return cast("Starter", import_module(f"{self.package}.starter")) if self._has("starter") else None
 
     def draft_votes(self, file: Path, path: str, blank: str) -> str | None:
-        """Returns a draft of a recipe for a private file of votes, without its name; None where it has none. `path`:
-        the file's name in the recipe. Raises `DataFault`."""
+        """Drafts a recipe for a private file of votes, `path` in it; None where it has no draft. Raises `DataFault`."""
         draft = getattr(self.starter, "draft_votes", None)
         return None if draft is None else cast("str", draft(file, path, blank))
 
@@ -380,8 +381,7 @@ class Mechanism:
         return find_spec(f"{self.package}.{part}") is not None
 
     def import_runner(self) -> object:
-        """Imports the runner of its plans, `RUNNER` of `<package>.train.run` (`dprecipe.training.run.runner`), and
-        torch.
+        """Imports torch and the plans' runner, `RUNNER` of `<package>.train.run` (`dprecipe.training.run.runner`).
 
         Raises:
             RunFailed: a library that it needs can't be imported.

@@ -57,7 +57,6 @@ class PlanBudget:
     accountant: str
     account: str | None = None
     """The run's account, as the recipe names it."""
-
     held: Callable[[Sequence[Charge]], bool] | None = field(default=None, compare=False, repr=False)
     """Returns True if the run's reservation in that account covers these charges; None if nothing was reserved."""
 
@@ -116,8 +115,7 @@ Recorded = Annotated[Charge, _ByPlace]
 
 
 class UsualPlan:
-    """The answers that most plans share: a base class. A plan whose batches differ in size, or whose sampling is
-    claimed to amplify privacy, overrides them."""
+    """The answers that most plans share: a base class. A plan overrides those that are not its own."""
 
     @property
     @abstractmethod
@@ -145,6 +143,10 @@ class UsualPlan:
 
     @property
     def hides_duration(self) -> bool:
+        return False
+
+    @property
+    def has_one_norm(self) -> bool:
         return False
 
     @property
@@ -189,8 +191,7 @@ class RecipeSource:
     @property
     def digest(self) -> str:
         pairs = (*self.parents, *self.attachments)
-        parts = [self.text, *self.overrides, *(part for pair in pairs for part in pair)]
-        return digest_of(parts)
+        return digest_of([self.text, *self.overrides, *(part for pair in pairs for part in pair)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +272,7 @@ class Plan:
 
     @property
     def stage_charges(self) -> tuple[Charge, ...]:
-        """The charges of its stages, in order, once: before the mechanism's own, or before the first of several
-        runs."""
+        """The charges of its stages, in order: before the mechanism's own, or once before the first of several runs."""
         return list_charges(self.stages)
 
     @property

@@ -275,7 +275,7 @@ class Date(IncompleteColumn):
         yield from find_repeated(self.parts, f"{path}.parts")
         yield from super().contradictions(path)
         if self.format is not None:
-            yield from _unknown_format(self.format, f"{path}.format")
+            yield from find_unknown_format(self.format, f"{path}.format")
 
 
 class Category(ColumnBlock):
@@ -344,15 +344,19 @@ def write_number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"
 
 
-def _unknown_format(text: str, path: str) -> Iterator[Finding]:
+def find_unknown_format(text: str, path: str) -> Iterator[Finding]:
+    """Yields the finding for a form of days that can't be read."""
     directives = re.findall(r"%(.?)", text)
-    if not set("Ymd") <= set(directives) or set(directives) - set("YmdHMSf") or len(set(directives)) < len(directives):
-        yield Finding(
-            "R203",
-            f"{text!r} does not say where year, month and day stand, each once",
-            'write for example "%d.%m.%Y", or "%Y-%m-%d %H:%M"; known are %Y %m %d %H %M %S %f',
-            path,
-        )
+    unknown = [f"%{letter}" for letter in directives if letter not in "YmdHMSf" or not letter]
+    if not unknown and set("Ymd") <= set(directives) and len(set(directives)) == len(directives):
+        return
+    message = f"{text!r} does not say where year, month and day stand, each once"
+    remedy = 'write for example "%d.%m.%Y", or "%Y-%m-%d %H:%M"; known are %Y %m %d %H %M %S %f'
+    if unknown:
+        message = f"{text!r} has {' and '.join(unknown)}, which is not known"
+    if "%z" in unknown:
+        remedy = "remove it, if times are written as 2024-05-08T16:37:56+02:00: they need no format"
+    yield Finding("R203", message, remedy, path)
 
 
 def find_repeated(values: tuple[str, ...], path: str) -> Iterator[Finding]:

@@ -41,6 +41,7 @@ from dprecipe.data.values import (
     texts_of,
 )
 from dprecipe.data.words import MARKS, describe_text
+from dprecipe.faults import InternalFault
 
 Part = NDArray[np.float32]
 MAX_LISTED = 20
@@ -80,6 +81,8 @@ def encode_column(values: Values, column: ColumnBlock, part: Part, report: Colum
             found = number_texts(values, numbers, len(column.values))
             counts.other += int(np.count_nonzero(found == len(column.values)))
             part[np.arange(len(found)), found] = 1.0
+        case _:
+            raise InternalFault(f"features of a column of kind {column.kind}")
 
 
 def _scale(numbers: NDArray[np.float64], limits: tuple[float, float]) -> NDArray[np.float64]:

@@ -36,6 +36,7 @@ from dprecipe.data.encoders import (
     parse_truth,
 )
 from dprecipe.data.values import Values, number_texts, texts_of
+from dprecipe.faults import InternalFault
 
 MAX_ROW_TEXT = 1 << 17
 """Characters of a text that is read back."""
@@ -115,8 +116,10 @@ def _write_column(
             texts = [_write_moment(moment, column) for moment in parse_dates(texts_of(values), column, report, own)]
         case Category():
             texts = _write_categories(values, column, report)
-        case _:
+        case TextColumn():
             texts = [text if text is None else text.translate(ESCAPED) for text in check_texts(values, report)]
+        case _:
+            raise InternalFault(f"the text of a column of kind {column.kind}")
     return [None if text is None else f"{name}: {text}" for text in texts]
 
 

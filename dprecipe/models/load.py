@@ -180,7 +180,7 @@ class Released(nn.Module):
 
 
 def warn_of_undeclared(preparation: Preparation, stacklevel: int) -> None:
-    """Warns once of values of new records that count otherwise than they are written."""
+    """Warns once about values of new records that are clamped, or read as `other`."""
     found = preparation.describe_undeclared()
     if found:
         warnings.warn(

@@ -118,9 +118,10 @@ class Stream:
         return int(self.words(1)[0] >> np.uint64(1))
 
     def integers(self, bound: int, count: int) -> NDArray[np.int64]:
-        """Returns `count` uniform integers in [0, bound), for 0 < bound < 2^32; each probability is within 2^-32 of
+        """Returns `count` uniform integers in [0, bound), for 0 < bound < 2^32; each probability is within 2^-64 of
         uniform."""
         if not 0 < bound < 2**32:
             raise ValueError(f"expected 0 < bound < 2^32, got {bound}")
-        high = self.words(count) >> np.uint64(32)
-        return ((high * np.uint64(bound)) >> np.uint64(32)).astype(np.int64)
+        words, half = self.words(count), np.uint64(32)
+        low = ((words & np.uint64(2**32 - 1)) * np.uint64(bound)) >> half
+        return (((words >> half) * np.uint64(bound) + low) >> half).astype(np.int64)

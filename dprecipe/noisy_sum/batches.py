@@ -8,6 +8,7 @@
 | one unit | included with the same probability as among many |
 | a rate of 1 or more | every unit |
 | a Poisson batch larger than its cap | a uniformly random subset of it, of the size of the cap |
+| a dealt batch larger than its cap | the units with the highest of secret random priorities |
 | more batches than units to deal | some of the batches are empty |
 """
 
@@ -25,6 +26,8 @@ from dprecipe.privacy.events import Event
 from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedOrder, FixedSizeBatch, PermutedBatches, PoissonBatch
 
 UnitNumbers = NDArray[np.int64]
+_CHUNK = 1 << 21
+"""Units that are dealt at a time."""
 
 
 ORDER = 0
@@ -61,10 +64,16 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
             yield draw_subset(batch, units, stream)
         case EveryUnit():
             yield np.arange(units)
-        case DealtBatches(batches, taken):
-            yield from _deal(batches, taken or batches, units, stream)
+        case DealtBatches(batches, taken, cap):
+            order, ends = deal_units(batches, units, stream)
+            priorities = stream.words(0 if cap is None else units)
+            for start, end in pairwise(ends[: (taken or batches) + 1]):
+                batch = order[start:end].astype(np.int64)
+                yield batch if cap is None else keep_highest(batch, priorities, cap)
         case FixedOrder(batches):
-            yield from _deal(batches, batches, units, stream)
+            order, ends = deal_units(batches, units, stream)
+            for start, end in pairwise(ends):
+                yield order[start:end].astype(np.int64)
         case PermutedBatches(batch, batches):
             order = draw_order(units, stream)
             for start in range(0, batch * batches, batch):
@@ -73,13 +82,13 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
             raise TypeError(f"an event of kind {event.kind} draws no batch")
 
 
-def _deal(batches: int, taken: int, units: int, stream: Stream) -> Iterator[UnitNumbers]:
-    """Deals each unit to one of `batches` batches, and yields the first `taken` of these."""
-    batch_of = stream.integers(batches, units)
-    order = np.argsort(batch_of, kind="stable")
-    ends = np.searchsorted(batch_of[order], np.arange(taken + 1))
-    for start, end in pairwise(ends):
-        yield order[start:end]
+def keep_highest(batch: UnitNumbers, priorities: NDArray[np.uint64], count: int) -> UnitNumbers:
+    """Returns the `count` units of a batch with the highest priorities, or all; a unit more displaces one at most.
+
+    Of two equal priorities, that of the later unit counts as higher: a bias of at most `units`² / 2^65.
+    """
+    highest = np.argsort(priorities[batch], kind="stable")[-count:]
+    return batch[np.sort(highest)]
 
 
 def draw_poisson(q: float, units: int, stream: Stream) -> UnitNumbers:
@@ -105,6 +114,36 @@ def draw_poisson(q: float, units: int, stream: Stream) -> UnitNumbers:
         last = int(places[-1])
     included = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
     return included[: np.searchsorted(included, units)]
+
+
+def deal_units(
+    batches: int, units: int, stream: Stream
+) -> tuple[NDArray[np.uint32] | NDArray[np.int64], NDArray[np.int64]]:
+    """Returns the units by batch, increasing within each, and the (batches + 1,) ends of the batches.
+
+    Unit u is in batch floor(`batches` w / 2^64), w the word of the stream at place u. A counting sort in chunks takes 8
+    bytes a unit, and keeps 4.
+    """
+    batch_of = np.empty(units, dtype=np.uint32)
+    chunks = [slice(start, min(start + _CHUNK, units)) for start in range(0, units, _CHUNK)]
+    counts = np.zeros(batches, dtype=np.int64)
+    for chunk in chunks:
+        batch_of[chunk] = stream.integers(batches, chunk.stop - chunk.start)
+        counts += np.bincount(batch_of[chunk], minlength=batches)
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    order: NDArray[np.uint32] | NDArray[np.int64] = (
+        np.empty(units, dtype=np.uint32) if units < 2**32 else np.empty(units, dtype=np.int64)
+    )
+    free = ends[:-1].copy()
+    for chunk in chunks:
+        part = batch_of[chunk]
+        within = np.argsort(part, kind="stable")
+        counts = np.bincount(part, minlength=batches)
+        first = np.cumsum(counts) - counts
+        sorted_part = part[within]
+        order[(free - first)[sorted_part] + np.arange(len(part))] = within + chunk.start
+        free += counts
+    return order, ends
 
 
 def draw_order(units: int, stream: Stream) -> UnitNumbers:

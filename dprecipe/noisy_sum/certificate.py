@@ -63,6 +63,10 @@ PARTICIPATION = {
         "are together in one batch of each pass, always the same",
     ),
     "dealt": ("dealt to one batch of each epoch", "are dealt together to one batch of each epoch"),
+    "capped_dealt": (
+        "dealt to one batch of each epoch, and left out where that is full",
+        "are dealt together to one batch of each epoch, in which they take part together or not at all,",
+    ),
 }
 """The way a record, and the records of a unit, take part in a step, by sampling scheme."""
 
@@ -131,7 +135,8 @@ def describe_clipping(plan: Plan, copies: int) -> str:
     """Describes how the gradients of one unit's records are clipped as one, with `copies` augmented copies of each
     record."""
     averaged = f"; the gradients of its {copies} augmented copies are averaged first" if copies > 1 else ""
-    of_record, of_unit = PARTICIPATION[plan.mechanism_plan.scheme]
+    scheme, cap = plan.mechanism_plan.scheme, plan.mechanism_plan.max_batch_size
+    of_record, of_unit = PARTICIPATION["capped_dealt" if scheme == "dealt" and cap is not None else scheme]
     unit = plan.data.unit
     if unit == "record":
         return f"each record's gradient is clipped by itself, and {of_record}{averaged}"

@@ -20,7 +20,7 @@ from pydantic import Discriminator, Field, Tag
 
 from dprecipe.language.base import Auto, Block, PositiveInt, Schedule, word_form
 from dprecipe.privacy.events import Charge, Event
-from dprecipe.privacy.sampling import DealtBatches, FixedOrder, FixedSizeBatch, PermutedBatches, PoissonBatch
+from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedOrder, FixedSizeBatch, PermutedBatches, PoissonBatch
 
 
 def piece_starts(schedule: int, run: int, max_pieces: int) -> set[int]:
@@ -55,6 +55,12 @@ class DealtSampling(Block):
 
     scheme: Literal["dealt"]
     batch_size: PositiveInt = Field(description="expected size of a batch, in units")
+
+
+class CappedDealtSampling(DealtSampling):
+    """Each epoch deals every unit to one of its batches; of a batch that is too large, a random part takes part."""
+
+    batch_limit: PositiveInt | None = Field(None, description="units that a batch has at most; null: no limit")
 
 
 class PermutedSampling(Block):
@@ -110,11 +116,21 @@ BatchSampling = Annotated[
     | TruncatedPoissonSampling
     | FixedSizeSampling
     | FullBatchSampling
-    | DealtSampling
+    | CappedDealtSampling
     | PermutedSampling,
     Field(discriminator="scheme"),
 ]
 """Sampling of DP-SGD, whose account covers more schemes."""
+
+
+def find_cap(sampling: Block) -> tuple[str, int] | None:
+    """Returns the key and the value of the largest size of a batch; None where there is none."""
+    match sampling:
+        case TruncatedPoissonSampling(max_batch_size=cap):
+            return "max_batch_size", cap
+        case CappedDealtSampling(batch_limit=int(cap)):
+            return "batch_limit", cap
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,20 +274,22 @@ def count_steps(charges: Iterable[Charge]) -> int:
 def sampling_rate(event: Event, scheme: str, size: int) -> float | None:
     """Returns the probability that one of `size` units joins a batch of an event; `None`: no unit joins at
     a rate."""
-    if scheme in UNSAMPLED:
-        return None
     match event.sampling():
         case PoissonBatch(rate):
             return rate
         case FixedSizeBatch(batch):
             return batch / size
-    return 1.0
+        case EveryUnit():
+            return None if scheme in UNSAMPLED else 1.0
+        case DealtBatches() | PermutedBatches() | FixedOrder():
+            return None
+    raise TypeError(f"an event of kind {event.kind} has no sampling rate")
 
 
 def expected_batch(event: Event, size: int) -> float:
     """Returns the expected batch size of an event on `size` units.
 
-    For a sampled event it is the shortest number whose share of `size` is the rate: what the recipe gave.
+    For Poisson batches it is the number with the fewest digits that gives the rate: what the recipe gave.
     """
     match event.sampling():
         case PoissonBatch(rate):
@@ -282,7 +300,9 @@ def expected_batch(event: Event, size: int) -> float:
             return size / batches
         case PermutedBatches(batch):
             return float(batch)
-    return float(size)
+        case EveryUnit():
+            return float(size)
+    raise TypeError(f"an event of kind {event.kind} has no batch size")
 
 
 def shortest_number(value: float, accepts: Callable[[float], bool]) -> float:

@@ -179,7 +179,10 @@ def two_free_variables(path: str) -> Finding:
 
 
 def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...], tuple[Assumption, ...]]:
-    """Returns the assumptions of every mechanism of noisy sums: those listed before its own, and those after."""
+    """Returns the assumptions of every mechanism of noisy sums: those listed before its own, and those after.
+
+    `scheme`: that of the recipe, or `capped_dealt` where dealt batches have a largest size.
+    """
     participation = {
         "poisson": "each unit joins each batch independently with the sampling rate, and who joined stays secret",
         "truncated_poisson": "each unit joins each batch independently with the sampling rate; of a batch that is too "
@@ -193,6 +196,9 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
         "all others, and keeps it there in all passes",
         "dealt": "each epoch deals every unit to exactly one batch, uniformly and independently of all others, and who "
         "is in a batch stays secret",
+        "capped_dealt": "each epoch deals every unit to exactly one batch, uniformly and independently of all others; "
+        "of a batch that is too large the stated number of units with the highest random priorities are kept, and who "
+        "is in a batch, and the priorities, stay secret",
     }[scheme]
     return (
         (Assumption("sampling", participation, "code"),),

@@ -45,8 +45,8 @@ def check_account(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _check_score(recipe: Recipe) -> Iterator[Finding]:
-    """Checks that a paid score reads records of the account's people: an account knows its data by the training files
-    as wholes."""
+    """Checks that a paid score reads records of the account's people, whose data are identified by whole training
+    files."""
     train, test = recipe.data.train, recipe.data.test_source
     if recipe.tuning is None or recipe.tuning.score.noise_multiplier is None or test is None:
         return

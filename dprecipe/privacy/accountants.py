@@ -125,8 +125,8 @@ def _epsilon_answer(charges: tuple[Charge, ...], delta: float, neighbouring: Nei
     return min(results, key=lambda answer: answer.value)
 
 
-_NEGLIGIBLE = 3e-4
-"""A share of δ: if full batches are rarer than this, composing their loss gains nothing."""
+_NEGLIGIBLE, _OFTEN = 3e-4, 1e-3
+"""A share of δ: if full batches are rarer, composing their loss gains nothing. A probability: more is no failure."""
 
 
 def _epsilon(work: Workload, charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
@@ -175,7 +175,7 @@ def _delta_answers(
 ) -> Sequence[Answer]:
     work = summarise_charges(charges, neighbouring)
     full_chance = work.ever_full
-    if not full_chance:
+    if not 0 < full_chance < _OFTEN:
         return _deltas(work, charges, epsilons, accountant)
     rest = uncap_charges(charges)
     uncapped = _deltas(summarise_charges(rest, neighbouring), rest, epsilons, accountant)

@@ -37,6 +37,7 @@ from dprecipe.privacy.box import recheck
 from dprecipe.privacy.box.box import BoxSum
 from dprecipe.privacy.curves import DEFAULT_ORDERS
 from dprecipe.privacy.events import Charge
+from dprecipe.privacy.library_caps import find_full_chance
 from dprecipe.privacy.library_steps import double_epsilon, epsilon_of_two_steps, split_whole
 from dprecipe.privacy.questions import (
     BoundedRange,
@@ -130,7 +131,8 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
     questions = [(charge.event.cross_check(), charge.count) for charge in charges if charge.count]
     blanked = Neighbouring(neighbouring) is Neighbouring.ZERO_OUT_ONE
     if blanked and any(isinstance(question, CappedSum) for question, _ in questions):
-        return _ask_for_zero_out(charges, questions, delta, or_renyi)
+        replaced = ask_library(charges, delta, Neighbouring.REPLACE_ONE, or_renyi)
+        return _ask_without_caps(charges, questions, delta, neighbouring, or_renyi, replaced)
     items = [(question, count) for question, count in questions if isinstance(question, UniqueItems)]
     if items and not work.whole:
         return _ask_for_items(charges, items, delta, neighbouring, or_renyi)
@@ -156,14 +158,17 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
     boxed = any(isinstance(q, NoisyBox) for q, _ in questions)
     if work.needs_group_privacy and any(isinstance(question, LibraryLoss) for question, _ in questions):
         name, bound = _ask_for_replacement(charges, questions, delta, Neighbouring(neighbouring))
-        return LibraryAnswer(name, version, bound)
+        in_two = LibraryAnswer(name, version, bound)
+        return _ask_without_caps(charges, questions, delta, neighbouring, or_renyi, in_two)
     by_losses = CappedSum | FixedSizeSum | BoundedRange | LibraryLoss | SelectedRuns | WholeRun
     beside = laplace and len(counts) < len(questions)
     if (beside or any(isinstance(q, by_losses) for q, _ in questions)) and not (boxed or curved):
         with _silence():
             step = sums.grid_step(work.steps, len(work.parts))
-            name, value = sums.epsilon_of_batches(questions, work.mu, work.neighbouring, delta, step)
-            return LibraryAnswer(name, version, value)
+            ask = partial(sums.epsilon_of_batches, questions, work.mu, work.neighbouring, delta)
+            name, value = ask(step)
+            finer = sums.ask_finer(lambda h: value if h == step else ask(h)[1], questions, delta, step)
+            return LibraryAnswer(name, version, value if finer is None else finer)
     if boxed or laplace or curved or len(counts) == len(questions):
         twice = work.neighbouring is Neighbouring.REPLACE_ONE
         with _silence():
@@ -200,21 +205,15 @@ def _collect_query(charges: Charges, neighbouring: Neighbouring) -> _Query:
     return _Query(work.neighbouring, work.mu, tuple(sampled), tuple(boxes), tuple(curves), unknown)
 
 
-def _ask_for_zero_out(charges: Charges, questions: sums.Asked, delta: float, or_renyi: bool) -> LibraryAnswer:
-    """Returns ε of zeroing out a unit where batches have a maximum size: that of replacing it; or that of removing it
-    without a maximum size, with the probability of a full batch taken from δ. Both are bounds; the smaller counts."""
-    from scipy import stats
-
-    result = ask_library(charges, delta, Neighbouring.REPLACE_ONE, or_renyi)
-    full = math.fsum(
-        count * float(stats.binom.sf(question.cap - 1, question.size, question.rate))
-        for question, count in questions
-        if isinstance(question, CappedSum)
-    )
-    if full < delta:
-        rest = ask_library(uncap_charges(charges), delta - full, Neighbouring.ZERO_OUT_ONE, or_renyi)
-        result = min(result, rest, key=lambda answer: answer.epsilon)
-    return result
+def _ask_without_caps(
+    charges: Charges, asked: sums.Asked, delta: float, relation: Neighbouring, or_renyi: bool, result: LibraryAnswer
+) -> LibraryAnswer:
+    """Returns `result`, of a unit that is zeroed out or replaced where batches have a maximum size; or ε without such a
+    size, with the probability of a full batch taken from δ. Both are bounds; the smaller counts."""
+    rest, full = uncap_charges(charges), math.fsum(count * find_full_chance(question) for question, count in asked)
+    if rest == charges or full >= delta:
+        return result
+    return min(result, ask_library(rest, delta - full, relation, or_renyi), key=lambda answer: answer.epsilon)
 
 
 def _ask_for_replacement(charges: Charges, asked: sums.Asked, delta: float, relation: Neighbouring) -> Named:
@@ -257,10 +256,8 @@ def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool)
     ]
     for name, make, doubled in accountants:
         try:
-            value = _run_accountant(dp_accounting, make(step), query, delta, doubled)
-            if (finer := sums.finer_step(value, query.sampled, delta)) < step:
-                again = _run_accountant(dp_accounting, make(finer), query, delta, doubled)
-                value = value if again is None else again
+            ask = partial(_run_accountant, dp_accounting, query=query, delta=delta, doubled=doubled)
+            value = sums.ask_finer(lambda h, make=make, ask=ask: ask(make(h)), query.sampled, delta, step)  # type: ignore[misc]
         except MemoryError:
             if not or_renyi:
                 raise

@@ -19,6 +19,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.curves import DEFAULT_ORDERS
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.hockey_stick import lower_hull
+from dprecipe.privacy.library_caps import find_full_chance
 from dprecipe.privacy.questions import (
     BoundedRange,
     CappedSum,
@@ -196,8 +197,8 @@ def item_cases(questions: Iterable[tuple[UniqueItems, int]], replaced: bool) -> 
     yield from dict.fromkeys([*(case(numbers, none) for numbers in some), case(none, some[-1])])
 
 
-_SMALL, _POINTS = 0.05, 1 << 23
-"""The ε below which the grid is made finer, and the most points of a step's grid then."""
+_SMALL, _POINTS, _REFINED = 0.05, 1 << 23, 3
+"""The ε below which the grid is made finer, the most points of a step's grid then, and the most such grids."""
 _TOLERANCE = 2e-4
 """The share of ε that the grid of the composition may add."""
 
@@ -209,14 +210,40 @@ def grid_step(steps: int, kinds: int) -> float:
     return max(1e-6, min(1e-4, 1e-2 / math.sqrt(steps + 1))) * max(1.0, kinds / 4)
 
 
-def finer_step(epsilon: float | None, sampled: Sequence[tuple[GaussianSum, int]], delta: float) -> float:
+def ask_finer(ask: Callable[[float], float | None], asked: Asked, delta: float, step: float) -> float | None:
+    """Returns ε by `ask` on a grid of `step`; where it is small, on finer grids: each gives a bound."""
+    value = ask(step)
+    for _ in range(_REFINED):
+        finer = _finer_step(value, asked, delta)
+        again = ask(finer) if value is not None and finer < step else None
+        if value is None or again is None:
+            break
+        value, step = min(value, again), finer
+    return value
+
+
+def _finer_step(epsilon: float | None, asked: Asked, delta: float) -> float:
     """Returns the grid step that adds 2e-4 of a small ε at most; infinite where ε is not small or not known, or where
-    the grid would have too many points."""
-    if epsilon is None or not 0 < epsilon < _SMALL or not sampled:
+    the grid of a step would have too many points."""
+    reaches = [reach for question, _ in asked if (reach := _reach_of(question)) is not None]
+    if epsilon is None or not 0 < epsilon < _SMALL or not reaches:
         return math.inf
-    steps, noise = sum(count for _, count in sampled), min(question.sigma for question, _ in sampled)
-    step = epsilon / 4 * math.sqrt(6 * _TOLERANCE / ((steps + 1) * -math.log(delta)))
-    return step if 12 / noise + 1 / noise**2 < _POINTS * step else math.inf
+    step = epsilon / 4 * math.sqrt(6 * _TOLERANCE / ((sum(count for _, count in asked) + 1) * -math.log(delta)))
+    return step if max(reaches) < _POINTS * step else math.inf
+
+
+def _reach_of(question: Question) -> float | None:
+    """Returns about the largest loss on a grid of Gaussian noise; None for other releases."""
+    match question:
+        case GaussianSum(sigma, rate):
+            noise = sigma
+        case CappedSum(sigma, rate):
+            noise = sigma / 2
+        case FixedSizeSum(sigma, size, batch):
+            noise, rate = sigma / 2, batch / size
+        case _:
+            return None
+    return math.log1p(rate * math.expm1(min(12 / noise + 1 / noise**2, 500.0)))
 
 
 def epsilon_of_counts(questions: Iterable[tuple[NoisyCounts, int]], delta: float) -> float:
@@ -289,7 +316,6 @@ def compose_batches(
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as library
     from dp_accounting.pld.pld_pmf import DensePLDPmf
-    from scipy import stats
 
     replaced = neighbouring is Neighbouring.REPLACE_ONE
     relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -317,8 +343,8 @@ def compose_batches(
     ranges = []
     for question, count in questions:
         match question:
-            case CappedSum(sigma, q, size, cap):
-                full = float(stats.binom.sf(cap - 1, size, q))
+            case CappedSum(sigma, q):
+                full = find_full_chance(question)
                 part = one(sigma, q)
                 if full * count > 1e-5 * delta:
                     part = one(sigma / 2, q).compute_mixture(part, full)

@@ -100,9 +100,11 @@ class WholeRun:
 @dataclass(frozen=True, slots=True)
 class LibraryLoss:
     """A release whose privacy-loss distribution the library makes itself: `distribution` requests it on a grid of a
-    given step, with a mass that may be cut off, for the relation under which the event is accounted."""
+    given step, with a mass that may be cut off, for the relation under which the event is accounted. `full`: the
+    probability, at most, that a batch in it has its maximum size."""
 
     distribution: Callable[[float, float], Any]
+    full: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

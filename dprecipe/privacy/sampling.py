@@ -29,10 +29,13 @@ class FixedSizeBatch:
 @dataclass(frozen=True, slots=True)
 class DealtBatches:
     """All units, each in one of `batches` batches, chosen uniformly and independently: adding a unit changes one batch
-    and moves no other unit. Only the first `taken` of them take part; all, if it is None."""
+    and moves no other unit. Only the first `taken` of them take part; all, if it is None. If a batch has more than
+    `cap` units, and there is a cap, those with the highest random priorities stay: a unit more displaces one at most.
+    """
 
     batches: int
     taken: int | None = None
+    cap: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

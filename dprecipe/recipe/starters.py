@@ -24,6 +24,8 @@ name: {name}
 
 """
 
+LABELS = ("values", "classes", "range", "count", "several")
+"""Kinds of a label, by the key that declares it."""
 STATEMENT = {
     "curators": (["…"], "who answers for the data and the release"),
     "contact": ("…", "whom to ask about it: an address that may be published"),

@@ -21,6 +21,7 @@ from dprecipe.privacy.audit.program import digest_program, digest_sources
 from dprecipe.privacy.audit.results import Audit, AuditBound, AuditTest, Depth, Guesses
 from dprecipe.privacy.audit.verdicts import describe_chance, is_deterministic, judge_bound, judge_test, share_level
 from dprecipe.privacy.rounding import round_down
+from dprecipe.release import specification
 from dprecipe.release.meaning import read_up
 from dprecipe.release.no_model import has_no_model
 from dprecipe.release.schema import Predicate
@@ -46,7 +47,9 @@ def find_contradictions(stated: Predicate, plan: Plan) -> list[str]:
     unasked = list(_check_sizes(audit, plan))
     if unasked:
         return [*problems, *unasked]  # it could take hours to compute with them
-    return [*problems, *_check_verdicts(audit), *_check_claims(stated, audit, plan)]
+    model, has_canaries = stated.provenance.model, "canaries" in asked
+    asked_test = specification.find_contradictions(audit.specification, plan, model, has_canaries)
+    return [*problems, *_check_verdicts(audit), *_check_claims(stated, audit, plan), *asked_test]
 
 
 def list_depths(plan: Plan, ended_without_model: bool) -> list[str]:
@@ -249,6 +252,7 @@ def list_audit_lines(audit: Audit | None) -> list[str]:
     return [
         *([f"{len(audit.tests):,} tests of the program found no fault"] if audit.tests else []),
         *(describe_bound(bound) for bound in audit.bounds),
+        *([] if audit.specification is None else [specification.describe_test(audit.specification)]),
     ]
 
 
@@ -285,6 +289,8 @@ def render_audit(audit: Audit | None, figures: str) -> str:
         rows = [_bound_row(number, bound)[: len(columns)] for number, bound in enumerate(audit.bounds, 1)]
         body += render_table(columns, rows)
         body += f'<p class="small">{escape_html(_explain(audit.bounds))}</p>'
+    if audit.specification is not None:
+        body += specification.render_test(audit.specification)
     if audit.tests:
         rows = [
             (test.text, "passed" if test.passed else "failed", "" if test.level == 0 else f"{test.p_value:.2g}")

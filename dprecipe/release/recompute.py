@@ -19,6 +19,7 @@ from dprecipe.privacy.events import Charge
 from dprecipe.release import claim as claims
 from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Accountant, Claim, GroupBound, Predicate, RiskFacts
+from dprecipe.release.specification import charged_mu
 
 RENYI_ORDERS = 2e-2
 """Largest relative difference of two Rényi bounds of the same events, which are taken over different orders."""
@@ -58,7 +59,8 @@ def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
     result += _compare_cross_check(third, claim.epsilon, rdp, plan, charges, notes)
     if stated.mechanism.kind == plan.mechanism:
         result += part.check_numbers(stated.mechanism, plan, charges, claim.epsilon)
-    return result + _check_profile(stated, rebuilt) + _check_audited_curve(stated, rebuilt)
+    result += _check_profile(stated, rebuilt) + _check_audited_curve(stated, rebuilt)
+    return result + _check_specified_mu(stated, rebuilt)
 
 
 def _check_repeated(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
@@ -166,6 +168,15 @@ def _check_audited_curve(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
         for number, (point, (_, delta)) in enumerate(zip(stated_curve, curve, strict=True)):
             problems += compare_number(f"{place}.{number}.delta", point.delta, delta)
     return problems
+
+
+def _check_specified_mu(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
+    """Checks the separation of canaries by which their scores are judged."""
+    test = None if stated.audit is None else stated.audit.specification
+    if test is None:
+        return []
+    expected = charged_mu(rebuilt.plan, rebuilt.charges)
+    return compare_number("audit.specification.specified_mu", test.specified_mu, expected)
 
 
 def _check_risk(stated: RiskFacts, recomputed: RiskFacts) -> list[str]:

@@ -16,7 +16,7 @@ from dprecipe.data.facts import describe_data
 from dprecipe.faults import Fault
 from dprecipe.models import layout
 from dprecipe.models.library_files import WEIGHTS, is_adapter, name_weights
-from dprecipe.models.schema import CausalLm, Pretrained, TrainedLayers, Trees
+from dprecipe.models.schema import CausalLm, Pretrained, TrainedLayers, Transformer, Trees
 from dprecipe.release.schema import Predicate
 from dprecipe.release.untrusted import ContentError, parse_object
 
@@ -162,6 +162,14 @@ def expected_shapes(plan: Plan) -> layout.Shapes | None:
         return layout.layer_shapes(plan.model, public.shape, public.outputs, public.vocabulary)
     except (Fault, ValueError, ArithmeticError):
         return None
+
+
+def count_trained(plan: Plan) -> int:
+    """Counts the weights that are trained; 0 where that is not known without the model."""
+    shapes = expected_shapes(plan)
+    if shapes is None or (isinstance(plan.model, Transformer) and plan.model.lora is not None):
+        return 0
+    return sum(math.prod(shapes[name]) for name in layout.trained_parameters(plan.model, shapes))
 
 
 def find_differences(stated: Predicate, plan: Plan, folder: Path) -> list[str]:

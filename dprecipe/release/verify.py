@@ -270,6 +270,9 @@ def _record_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
             f"({len(stated.audit.bounds):,}) and what they could see were computed again from its counts; none accuses "
             "the program"
         )
+        if stated.audit.specification is not None:
+            word = "consistent" if stated.audit.specification.consistent else "inconsistent, which refutes no claim"
+            case.checked.append(f"what the scores of its canaries say of the specification, computed again: {word}")
         case.notes.append(audit.describe_note(stated.audit))
     if stated.account is not None:
         case.checked.append(

@@ -151,3 +151,15 @@ def test_nothing_is_asked_without_input_or_for_a_path_that_is_taken(
     with pytest.raises(UsageFault, match="already exists"):
         init(path, sample=file, private=True, label="y")
     assert ASKED == []
+
+
+def test_an_answer_that_a_recipe_can_not_have_is_asked_for_again(capsys: pytest.CaptureFixture[str]) -> None:
+    said = ["", "110", "0", "120", "", "-", "date", "2024-12-31", "2020-01-01", "2025-01-31"]
+    said += ["dd.mm.yyyy", "%d.%m.%Y %z", "%d.%m.%Y", "", "-", "", "no, yes", "", "about 900", "400"]
+    found = ask_answers(TABLE, "y", "patient", answer(*said))
+    assert found.columns["age"] == {"kind": "numeric", "min": 110, "max": 120}
+    assert found.columns["day"] == {"kind": "date", "min": "2024-12-31", "max": "2025-01-31", "format": "%d.%m.%Y"}
+    assert found.size == 400
+    told = capsys.readouterr().err
+    for remedy in ("more than 110", "more than 2024-12-31", '"%d.%m.%Y"', "need no format", "size: {max}"):
+        assert remedy in told

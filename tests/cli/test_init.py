@@ -93,3 +93,27 @@ def test_a_name_that_yaml_takes_for_something_else_is_quoted(stem: str, tmp_path
     recipe = tmp_path / f"{stem}.yaml"
     init(recipe)
     assert read(recipe).recipe.name == stem
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"), [("range", "linear"), ("count", "linear"), ("several", "logistic_regression"), ("classes", None)]
+)
+def test_a_private_draft_can_be_told_what_its_label_is(kind: str, model: str | None, tmp_path: Path) -> None:
+    (tmp_path / "claims.csv").write_text("age,amount\n" + "".join(f"{20 + i},{i * i}\n" for i in range(30)))
+    recipe = tmp_path / "claims.yaml"
+    init_from(recipe, "dpsgd", tmp_path / "claims.csv", False, True, "amount", label_kind=kind)
+    text = recipe.read_text()
+    assert f"label: {{column: amount, {kind}: FILL_IN}}" in text
+    if model is not None:
+        assert f"kind: {model}" in text
+    findings, *_ = check(recipe)
+    open_places = {finding.code for finding in findings}
+    assert open_places == {"R103"}
+
+
+def test_the_kind_of_a_label_is_one_of_those_and_of_a_private_file(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    for public, kind in ((True, "range"), (False, "number")):
+        with pytest.raises(UsageFault, match="kind of the label"):
+            init_from(tmp_path / "a.yaml", "dpsgd", tmp_path / "a.csv", public, not public, "y", label_kind=kind)
+    assert not (tmp_path / "a.yaml").exists()

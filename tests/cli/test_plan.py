@@ -122,6 +122,8 @@ def test_a_plan_says_what_canaries_cost_and_show(canary: str) -> None:
         canary == "gradient"
     )
     assert "at confidence 0.95" in rows["they show"]
+    tested = "a sound one raises an alarm in 0.05 of runs" if canary == "gradient" else "not tested, for what a model"
+    assert tested in rows["they test"]
     lines = "\n".join(plan_lines(plan))
     assert all(text in lines for text in rows.values())
 

@@ -17,7 +17,13 @@ from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-ONE_OF_EACH = ("quickstart.yaml", "encoded-mnist.yaml", "pate-digits.yaml", "adult-pnsgd.yaml")
+ONE_OF_EACH = (
+    "quickstart.yaml",
+    "encoded-mnist.yaml",
+    "pate-digits.yaml",
+    "adult-pnsgd.yaml",
+    "correlated-digits.yaml",
+)
 MADE: dict[str, Plan] = {}
 
 

@@ -107,6 +107,13 @@ def test_integers_are_even() -> None:
         Stream(b"i" * 32).integers(0, 1)
 
 
+@pytest.mark.parametrize("bound", [1, 3, 48_829, 2**32 - 1])
+def test_integers_use_all_bits_of_a_word(monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
+    words = [0, 1, 2**32 - 1, 2**32, 2**63, 2**64 - 1, -(-(2**64) // 3), -(-(2**64) * 7 // 48_829)]
+    monkeypatch.setattr(Stream, "words", lambda self, count: np.array(words, dtype=np.uint64))
+    assert Stream(bytes(32)).integers(bound, len(words)).tolist() == [word * bound >> 64 for word in words]
+
+
 @pytest.mark.parametrize(("word", "low", "high"), [(0, 0.0, 1e-15), (2**64 - 1, 1 - 1e-15, 1.0)])
 def test_neither_end_of_the_interval_is_ever_drawn(
     monkeypatch: pytest.MonkeyPatch, word: int, low: float, high: float

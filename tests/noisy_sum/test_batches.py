@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from dprecipe.noise.entropy import Secrets, Stream
-from dprecipe.noisy_sum.batches import draw_batch, draw_order, draw_poisson, draw_subset, stream_number
+from dprecipe.noisy_sum.batches import (
+    deal_units,
+    draw_batch,
+    draw_order,
+    draw_poisson,
+    draw_subset,
+    keep_highest,
+    stream_number,
+)
+from dprecipe.privacy.capped_sums import CappedDealtGaussian
 from dprecipe.privacy.correlated_sums import CycleGaussian
 from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.noisy_sums import (
@@ -78,6 +87,15 @@ def test_t2_shuffling_deals_every_unit_to_exactly_one_batch() -> None:
     assert any(a.tolist() != b.tolist() for a, b in zip(parts, other, strict=True))
 
 
+@pytest.mark.parametrize(("batches", "units"), [(7, 0), (7, 1), (7, 100), (7, 101), (300, 1003), (1, 250)])
+def test_units_are_dealt_in_chunks_as_at_once(monkeypatch: pytest.MonkeyPatch, batches: int, units: int) -> None:
+    monkeypatch.setattr("dprecipe.noisy_sum.batches._CHUNK", 100)
+    order, ends = deal_units(batches, units, Stream(bytes(32)))
+    batch_of = Stream(bytes(32)).integers(batches, units)
+    assert order.tolist() == np.argsort(batch_of, kind="stable").tolist()
+    assert np.diff(ends).tolist() == np.bincount(batch_of, minlength=batches).tolist()
+
+
 def test_adding_a_unit_moves_no_other_unit_to_another_batch() -> None:
     fewer, more = batches(DealtGaussian(1.0, 8), 1000, 5), batches(DealtGaussian(1.0, 8), 1001, 5)
     assert [[u for u in batch if u < 1000] for batch in more] == [batch.tolist() for batch in fewer]
@@ -103,6 +121,41 @@ def test_a_unit_more_moves_no_other_one_to_another_place() -> None:
     event = CycleGaussian(1.0, 0.9, 8, 0)
     before, after = passes(event, 1000, Secrets(3))[0], passes(event, 1001, Secrets(3))[0]
     assert [[unit for unit in batch if unit < 1000] for batch in after] == before
+
+
+def test_of_a_dealt_batch_that_is_too_large_a_random_part_stays() -> None:
+    """2,000 epochs of 30 units in 3 batches of 11 at most: as many as were dealt up to that, and every unit as often as
+    any other, in every batch, within five standard errors (1e-4 for all)."""
+    units, most, repeats = 30, 11, 2000
+    included = np.zeros((repeats, 3, units))
+    for i in range(repeats):
+        cut = batches(CappedDealtGaussian(1.0, 3, units, most), units, i)
+        whole = batches(DealtGaussian(1.0, 3), units, i)
+        for step, (batch, dealt) in enumerate(zip(cut, whole, strict=True)):
+            assert len(batch) == min(len(dealt), most)
+            assert np.all(np.diff(batch) > 0)
+            assert set(batch.tolist()) <= set(dealt.tolist())
+            included[i, step, batch] = 1
+    rate = included.mean()
+    assert rate < 0.97 / 3
+    assert np.all(np.abs(included.mean(0) - rate) < 5 * math.sqrt(rate * (1 - rate) / repeats))
+    assert len(batches(CappedDealtGaussian(1.0, 3, units, most, 2), units, 0)) == 2
+
+
+def test_a_unit_more_displaces_one_at_most() -> None:
+    """Ties included: of 200 deals with few different priorities, with each unit and without it."""
+    generator = np.random.default_rng(0)
+    for _ in range(200):
+        priorities = generator.integers(5, size=12).astype(np.uint64)
+        more = keep_highest(np.arange(12), priorities, 6)
+        assert len(more) == 6
+        unit = int(generator.integers(12))
+        rest = np.delete(np.arange(12), unit)
+        fewer = rest[keep_highest(np.arange(11), priorities[rest], 6)]
+        assert len(set(fewer.tolist()) - set(more.tolist())) == (unit in more)
+        assert set(more.tolist()) - set(fewer.tolist()) <= {unit}
+    assert keep_highest(np.array([3, 7]), priorities, 6).tolist() == [3, 7]
+    assert keep_highest(np.array([1, 2, 3]), np.array([0, 9, 7, 8], np.uint64), 2).tolist() == [1, 3]
 
 
 def test_a_random_order_is_cut_into_batches_of_one_size() -> None:

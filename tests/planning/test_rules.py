@@ -150,6 +150,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
         "budget.epsilon=12",
     ),
     "p127-cap": ("mechanism.sampling={scheme: poisson, batch_size: 100}", "data.size=1438"),
+    "p127-dealt-cap": ("mechanism.sampling.batch_limit=null", "data.size=1438"),
     "p127-count-comes-late": (
         "data.preprocess=[{flatten: {}}, {dp_count: {share: 0.02}}, "
         "{dp_standardize: {columns: all, bounds: [0, 1], share: 0.1}}]",
@@ -173,6 +174,12 @@ REMEDIES: dict[str, tuple[str, ...]] = {
         "mechanism.noise={family: gaussian, multiplier: 4.0}",
     ),
     "p117-below": ("mechanism.sampling.max_batch_size=128",),
+    "p117-dealt-below": ("mechanism.sampling.batch_limit=208",),
+    "p117-dealt-often": ("mechanism.sampling.batch_limit=208", "mechanism.sampling.batch_limit=null"),
+    "p117-dealt-zeroed-out": (
+        "mechanism.sampling.batch_limit=208",
+        "mechanism.sampling.batch_limit=null",
+    ),
     "p117-often": (
         "mechanism.sampling.max_batch_size=128",
         "mechanism.sampling={scheme: poisson, batch_size: 64}",
@@ -193,6 +200,10 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p113-split": ("data.test.access=private_internal", "data.test={source: csv, path: other.csv, access: public}"),
     "p128-cap": (
         "mechanism.sampling={scheme: poisson, batch_size: 256}",
+        "data.test={source: csv, path: held_out.csv}",
+    ),
+    "p128-dealt-cap": (
+        "mechanism.sampling.batch_limit=null",
         "data.test={source: csv, path: held_out.csv}",
     ),
     "p128-place": ("data.test.split.by=patient", "budget.neighbouring=zero_out_one"),

@@ -214,8 +214,8 @@ SAMPLING_BUGS = (
         "dealt",
         "an order of the records is cut into batches of one size: a record more moves another one",
         BATCHES,
-        "batch_of = stream.integers(batches, units)",
-        "batch_of = stream.words(units).argsort().argsort() * batches // max(1, units)",
+        "batch_of[chunk] = stream.integers(batches, chunk.stop - chunk.start)",
+        "batch_of[chunk] = stream.words(units).argsort().argsort() * batches // max(1, units)",
     ),
     bug(
         "order_never_permuted",
@@ -307,6 +307,14 @@ SAMPLING_BUGS = (
         BATCHES,
         "yield batch if len(batch) <= cap else batch[draw_subset(cap, len(batch), stream)]",
         "yield batch",
+    ),
+    bug(
+        "dealt_batch_keeps_the_first",
+        "dealt_with_a_limit",
+        "of a dealt batch that is too large the first records stay, and the last of the file hardly ever take part",
+        BATCHES,
+        'highest = np.argsort(priorities[batch], kind="stable")[-count:]',
+        "highest = np.arange(min(count, len(batch)))",
     ),
     bug(
         "fixed_size_of_the_first_half",

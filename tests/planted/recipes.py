@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 DIGITS = "train: {source: digits, split: train}\n  size: 1438\n  preprocess: [{clip_features: {norm: 1.0}}]"
 TEXTS = """\
 train:
@@ -121,6 +123,11 @@ training: {steps: 60, optimizer: {kind: sgd, lr: 1.0}}
 runtime: {device: cpu}
 """
 
+WITH_CANARIES = (Path(__file__).parents[2] / "recipes" / "quickstart.yaml").read_text("utf-8") + (
+    "audit: {program: false, canaries: 1000}\nruntime: {device: cpu}\nrelease: {report: false}\n"
+)
+"""Full batches, and a weight for each canary: all three statements are made of its runs."""
+
 
 def of_sums(
     data: str = DIGITS,
@@ -150,6 +157,7 @@ RECIPES = {
     "adaptive": of_sums(clip="{mode: adaptive, norm: 1.0, count_noise: 2.5}"),
     "laplace": of_sums(noise="{family: laplace, multiplier: auto}"),
     "dealt": of_sums(sampling="{scheme: dealt, batch_size: 64}", steps=69),
+    "dealt_with_a_limit": of_sums(sampling="{scheme: dealt, batch_size: 64, batch_limit: 64}", steps=69),
     "permuted": of_sums(sampling="{scheme: permuted, batch_size: 64}", steps=66),
     "truncated": of_sums(sampling="{scheme: truncated_poisson, batch_size: 64, max_batch_size: 64}"),
     "fixed_size": of_sums(sampling="{scheme: fixed_size, batch_size: 64}", neighbouring="replace_one"),

@@ -14,7 +14,8 @@ from dprecipe.recipe.read import read_text
 from dprecipe.training.audit.run import audit, make_request
 from tests.planted.bug import Bug, Edit
 from tests.planted.catalogue import BUGS
-from tests.planted.recipes import RECIPES
+from tests.planted.disarmed import disarm_probe
+from tests.planted.recipes import RECIPES, WITH_CANARIES
 from tests.planted.workshop import ACCUSED, PACKAGE, Workshop
 
 
@@ -72,6 +73,19 @@ def test_every_bug_of_the_short_list_is_caught(part: int, tmp_path: Path) -> Non
             if outcome.code != 0:
                 missed[f"sound {recipe}"] = outcome.output
     assert not missed, "\n".join(f"{name}: {output}" for name, output in missed.items())
+
+
+@pytest.mark.slow
+def test_half_the_noise_is_inconsistent_with_the_specification_of_one_run(tmp_path: Path) -> None:
+    """μ is twice what is specified: 11 standard errors of 1,000 canaries."""
+    (halved,) = [bug for bug in BUGS if bug.name == "noise_halved"]
+    with Workshop(tmp_path) as workshop:
+        sound = workshop.run_with_canaries(WITH_CANARIES)["specification"]
+        with workshop.planted(disarm_probe(halved)):
+            faulty = workshop.run_with_canaries(WITH_CANARIES)["specification"]
+    assert sound["p_value"] > 1e-6
+    assert (faulty["consistent"], faulty["specified_mu"]) == (False, sound["specified_mu"])
+    assert faulty["p_value"] < 1e-6
 
 
 @pytest.mark.slow

@@ -95,17 +95,29 @@ class Workshop:
 
     def rehearse(self, recipe: str) -> Outcome:
         """Make the checks that every run makes before its first record, and a few steps."""
-        file = self._write(recipe) / "recipe.yaml"
+        file = self._write(RECIPES[recipe]) / "recipe.yaml"
         code, used, output = self.run(["run", str(file), "--rehearse"])
         return Outcome(code, used, output, None)
 
     def audit(self, recipe: str, depth: Depth, *more: str, seconds: int = MAX_SECONDS) -> Outcome:
         """Audit a recipe of `RECIPES` with the copy as it is."""
-        folder = self._write(recipe)
+        folder = self._write(RECIPES[recipe])
         file, result = folder / "recipe.yaml", folder / "audit.json"
         code, used, output = self.run(["audit", str(file), "--depth", depth, "--out", str(result), *more], seconds)
         audit = json.loads(result.read_bytes())["audit"] if result.exists() else None
         return Outcome(code, used, output, audit)
+
+    def run_with_canaries(self, text: str) -> dict[str, Any]:
+        """Run a recipe that has canaries: the bound of their names and the test of their scores, as the certificate
+        has them, or the file that says why there is none."""
+        folder = self._write(text)
+        code, _, output = self.run(["run", str(folder / "recipe.yaml"), "--out", str(folder / "run")])
+        if code == ACCUSED and (folder / "run/private/refuted.json").exists():
+            told: dict[str, Any] = json.loads((folder / "run/private/refuted.json").read_bytes())
+            return told
+        assert code == 0, output
+        audit = json.loads((folder / "run/release/certificate.json").read_bytes())["predicate"]["audit"]
+        return {"bound": audit["bounds"][-1], "specification": audit["specification"]}
 
     def run(self, arguments: Sequence[str], seconds: int = MAX_SECONDS) -> tuple[int, float, str]:
         """Run a command of the copy: its exit code, its processor time, and what it wrote."""
@@ -118,10 +130,10 @@ class Workshop:
         answer = json.loads(self._server.stdout.readline())
         return answer["code"], answer["seconds"], output.read_text(encoding="utf-8", errors="replace")
 
-    def _write(self, recipe: str) -> Path:
-        """A new folder with the recipe's file."""
+    def _write(self, text: str) -> Path:
+        """A new folder with this recipe's file."""
         self._number += 1
         folder = self._folder / str(self._number)
         folder.mkdir()
-        (folder / "recipe.yaml").write_text(RECIPES[recipe], encoding="utf-8")
+        (folder / "recipe.yaml").write_text(text, encoding="utf-8")
         return folder

@@ -331,7 +331,7 @@ def test_guarantee_of_encoded_sums(event, names, relation):
     guarantee = accountants.guarantee(charges, 1e-5, relation, "record", "pld")
     assert (guarantee.accountant, guarantee.alternative_accountant) == names
     assert guarantee.epsilon == float(f"{guarantee.epsilon:.6g}")
-    assert guarantee.epsilon <= guarantee.alternative_epsilon < 1.4 * guarantee.epsilon
+    assert guarantee.epsilon <= guarantee.alternative_epsilon < 1.6 * guarantee.epsilon
     assert 12 <= len(guarantee.profile) <= 20
     for (e0, d0), (e1, d1) in zip(guarantee.profile, guarantee.profile[1:], strict=False):
         assert e0 < e1
@@ -343,15 +343,19 @@ def test_guarantee_of_encoded_sums(event, names, relation):
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "rdp_classic"])
 def test_replacing_an_encoded_unit_is_removing_it_and_adding_another(accountant):
-    """Group privacy: the least 2 ε with (1 + exp(ε)) δ(ε) <= δ, and nothing but that."""
+    """By Rényi curves the least 2 ε with (1 + exp(ε)) δ(ε) <= δ; by loss distributions a better split."""
     charges, delta = [Charge(code(), 300), Charge(PoissonGaussian(0.02, 2.0), 100), Charge(Gaussian(20.0), 1)], 1e-5
     answer = accountants.epsilon_answer(charges, delta, REPLACE, accountant)
     assert answer.accountant == accountant
     half = answer.value / 2
     delta_at_half = (1 + math.exp(half)) * accountants.delta(charges, half, ADD, accountant)
-    assert 0.995 * delta <= delta_at_half <= delta * (1 + 1e-3)
-    assert accountants.delta(charges, answer.value, REPLACE, accountant) == pytest.approx(delta_at_half)
-    assert answer.value > 2 * accountants.epsilon(charges, delta, ADD, accountant)
+    at = accountants.delta(charges, answer.value, REPLACE, accountant)
+    if accountant == "pld":
+        assert delta_at_half > at == pytest.approx(delta, rel=0.02)
+    else:
+        assert 0.995 * delta <= delta_at_half <= delta * (1 + 1e-3)
+        assert at == pytest.approx(delta_at_half)
+    assert answer.value > (1.5 if accountant == "pld" else 2) * accountants.epsilon(charges, delta, ADD, accountant)
     # for Gaussian noise the pair of a replacement is known and costs less
     gaussian = [Charge(PoissonGaussian(0.01, 1.0), 300), *charges[1:]]
     assert accountants.epsilon(gaussian, delta, REPLACE, accountant) < answer.value

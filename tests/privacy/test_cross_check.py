@@ -12,7 +12,7 @@ from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
+from dprecipe.privacy.noisy_sums import FixedSizeGaussian, Gaussian, PoissonGaussian, TruncatedPoissonGaussian
 from dprecipe.release import recompute
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
@@ -290,3 +290,22 @@ def test_a_small_epsilon_is_asked_for_on_a_finer_grid(sigma: float, rate: float,
         claim = accountants.epsilon(charges, delta, relation, "pld")
         assert 0 < claim < 0.05
         assert cross_check.ask_library(charges, delta, relation).epsilon <= claim * 1.001 + 2e-5
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize(
+    ("event", "count", "delta"),
+    [
+        (FixedSizeGaussian(1_000_000, 3, 5.0), 100, 4e-11),
+        (FixedSizeGaussian(60_000, 60, 30.0), 100, 1e-7),
+        (TruncatedPoissonGaussian(1e-3, 30.0, 60_000, 70), 100, 1e-7),
+        (PoissonGaussian(3e-6, 2.0), 1000, 4e-11),
+    ],
+)
+def test_a_tiny_epsilon_is_asked_for_on_a_finer_grid(event, count, delta, relation):
+    """On the usual grid the library's ε is up to ten times the claim."""
+    charges = (Charge(event, count),)
+    ours = accountants.epsilon(charges, delta, relation, "pld")
+    answer = cross_check.ask_library(charges, delta, relation)
+    assert answer.name == "dp_accounting.pld"
+    assert 0 < answer.epsilon <= ours * 1.001

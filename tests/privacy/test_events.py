@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
+from dprecipe.privacy.capped_sums import CappedDealtGaussian
 from dprecipe.privacy.correlated_sums import BandedGaussian, CycleGaussian
 from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.event_kinds import event_kinds
@@ -48,6 +49,7 @@ EVENTS = [
     PoissonGaussian(0.01, 1.1),
     GroupedGaussian(0.01, ((2.0, 3), (0.5, 1), (2.0, 4))),
     DealtGaussian(2.0, 117),
+    CappedDealtGaussian(2.0, 117, 1000, 20, 5),
     PermutedGaussian(1000, 30, 33, 2.0),
     CycleGaussian(42.7, 0.97, 58, 3),
     BandedGaussian(3.0, 0.0683, (1.0, 0.82, 0.7462, 0.701428)),

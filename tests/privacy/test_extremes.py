@@ -15,6 +15,7 @@ import pytest
 
 from dprecipe.privacy.accountants import epsilon
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.capped_sums import CappedDealtGaussian
 from dprecipe.privacy.correlated_sums import BandedGaussian, CycleGaussian
 from dprecipe.privacy.correlation.strategies import make_bands
 from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
@@ -46,6 +47,11 @@ def make_pass(rng: random.Random, sigma: float) -> CycleGaussian:
     return CycleGaussian(sigma, previous, rng.choice([1, 2, 1000]), rng.choice([0, 1, 100]))
 
 
+def limit(sigma: float, batches: int, size: int, wide: float) -> CappedDealtGaussian:
+    """Dealt batches with a limit of so many times their mean."""
+    return CappedDealtGaussian(sigma, batches, size, min(size, 1 + int(wide * size / batches)))
+
+
 def make_event(rng: random.Random, kind: str) -> Any:
     sigma = draw(rng, 1e-3, 1e6) if rng.random() < 0.5 else draw(rng, 0.3, 30)
     rate = rng.choice([1.0, 0.999999, draw(rng, 1e-9, 1), draw(rng, 1e-4, 1)])
@@ -58,6 +64,7 @@ def make_event(rng: random.Random, kind: str) -> Any:
         "truncated": lambda: TruncatedPoissonGaussian(min(rate, 0.5), sigma, size, few),
         "laplace": lambda: PoissonLaplace(rate, sigma),
         "dealt": lambda: DealtGaussian(sigma, rng.choice([1, 2, 13, 1000])),
+        "capped": lambda: limit(sigma, rng.choice([1, 2, 13, 1000]), size, rng.choice([1, 1.2, 3])),
         "permuted": lambda: cut(max(size, 3), few, sigma),
         "cycle": lambda: make_pass(rng, sigma),
         "banded": lambda: BandedGaussian(sigma, rate, make_bands(rng.choice([1, 2, 64]), draw(rng, 1e-3, 1)).bands),
@@ -86,6 +93,7 @@ def check_corner(kind: str, seed: int) -> None:
 
 
 KINDS = ("gaussian", "poisson", "fixed", "truncated", "laplace", "dealt", "permuted", "cycle", "banded")
+KINDS = ("gaussian", "poisson", "fixed", "truncated", "laplace", "dealt", "capped", "permuted")
 
 
 @pytest.mark.parametrize("kind", KINDS)

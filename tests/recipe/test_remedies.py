@@ -153,12 +153,11 @@ def test_a_file_of_another_encoding_is_repaired_by_saving_it_as_utf8(tmp_path: P
 PAGE = Path(__file__).parents[2] / "docs" / "project" / "mistakes.md"
 HEAD = """# Mistakes, their findings and remedies
 
-For each code the line with the mistake, the place of the finding, and its remedy. `tests/recipe/test_remedies.py` takes
-the first recipe of each code in `tests/golden/recipes`, follows its remedy, and generates this page
-(`pytest --update-golden`).
+`tests/recipe/test_remedies.py` takes the first recipe of each code in `tests/golden/recipes`, follows its remedy, and
+generates this page (`pytest --update-golden`).
 
-| mistake | line:column | finding | remedy |
-|---|---|---|---|
+| line with the mistake | finding | remedy |
+|---|---|---|
 """
 
 
@@ -181,7 +180,6 @@ def rows() -> dict[str, str]:
         line = split_lines(texts[place.file])[place.line - 1].strip()
         cells = [
             f"`{_cell(line, 60)}`" if line else "(nothing)",
-            f"{place.line}:{place.column}",
             f"[{finding.code}](../reference/findings/{finding.code}.md)",
             _cell(finding.remedy, 90),
         ]

@@ -52,6 +52,19 @@ def test_adaptive_clipping_and_batches_with_a_cap(predicate: Callable[..., dict[
 
 
 @pytest.mark.slow
+def test_dealt_batches_with_a_limit(predicate: Callable[..., dict[str, Any]]) -> None:
+    facts = predicate("mechanism.sampling={scheme: dealt, batch_size: 64, batch_limit: 128}")
+    assert (facts["sampling"]["scheme"], facts["sampling"]["largest_batch"]) == ("dealt", 128)
+    event = facts["events"]["run_length"][0]
+    assert (event["kind"], event["batch_limit"], event["size"], event["taken"]) == (
+        "capped_dealt_gaussian",
+        128,
+        1438,
+        4,
+    )
+
+
+@pytest.mark.slow
 def test_noise_of_its_own_for_each_group_of_layers(predicate: Callable[..., dict[str, Any]]) -> None:
     facts = predicate("mechanism.clip={mode: per_layer, norms: [0.5], noise: [2.0]}")
     clipping, noise = facts["mechanism"]["clipping"], facts["mechanism"]["noise"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dprecipe.contract.mechanism import Account, Facts, Planned
 from dprecipe.contract.plan import Assumption
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.dpsgd.batches import check_batches, check_hidden_size, check_one_size
+from dprecipe.mechanisms.dpsgd.batches import check_batches, check_cap, check_hidden_size, check_one_size
 from dprecipe.mechanisms.dpsgd.phases import MAX_PHASES, DpsgdRun
 from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
@@ -22,7 +22,7 @@ from dprecipe.mechanisms.dpsgd.signal import check_rate, check_signal
 from dprecipe.noise.schema import phases
 from dprecipe.noisy_sum import clip_rules, solve
 from dprecipe.noisy_sum.clip import AdaptiveClip, PerLayerClip
-from dprecipe.noisy_sum.sampling import TruncatedPoissonSampling
+from dprecipe.noisy_sum.sampling import find_cap
 
 FAMILIES = ("gaussian", "laplace")
 WHY_NO_BOUND = "there is no bound for it with gradients that are clipped to a norm"
@@ -202,7 +202,7 @@ def check(spec: Dpsgd, facts: Facts) -> list[Finding]:
             return findings  # later rules are about blocks that pass the earlier ones
     run = DpsgdRun(spec, facts)
     findings += solve.check(run.problem)
-    return [*findings, *run.check_truncation(), *check_signal(run), *check_rate(run)]
+    return [*findings, *check_cap(run), *check_signal(run), *check_rate(run)]
 
 
 def plan(spec: Dpsgd, facts: Facts) -> Planned[DpsgdPlan]:
@@ -218,21 +218,22 @@ def plan(spec: Dpsgd, facts: Facts) -> Planned[DpsgdPlan]:
     finding = run.check_count_noise(phases)
     if finding is not None:
         raise PlanRefused([finding])
-    sampling = spec.sampling
+    cap = find_cap(spec.sampling)
     planned = DpsgdPlan(
         size=facts.size,
-        scheme=sampling.scheme,
+        scheme=spec.sampling.scheme,
         phases=phases,
         steps_per_epoch=solution.length.steps_per_epoch,
         clip=run.clip,
         augmentations=spec.augmentations,
-        cap=sampling.max_batch_size if isinstance(sampling, TruncatedPoissonSampling) else None,
+        cap=None if cap is None else cap[1],
     )
     return Planned(planned, solution.solved, _assumptions(spec, facts, run))
 
 
 def _assumptions(spec: Dpsgd, facts: Facts, run: DpsgdRun) -> tuple[Assumption, ...]:
-    before, after = solve.common_assumptions(spec.sampling.scheme, facts)
+    capped = spec.sampling.scheme == "dealt" and find_cap(spec.sampling) is not None
+    before, after = solve.common_assumptions("capped_dealt" if capped else spec.sampling.scheme, facts)
     return (
         *before,
         *clip_rules.assume_clipping(spec.clip, facts.unit, "L1" if run.l1 else "L2", spec.augmentations),

@@ -7,12 +7,12 @@ account charges for the phases that result. The run uses exactly these phases.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 from dprecipe.contract.mechanism import Facts
-from dprecipe.faults import Finding, Severity
+from dprecipe.faults import Finding
 from dprecipe.language.base import Schedule
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.noise.schema import phases
@@ -21,7 +21,7 @@ from dprecipe.noisy_sum.clip import AdaptiveClip, PerLayerClip
 from dprecipe.noisy_sum.clipped_plan import Phase, PlannedAdaptation, PlannedClip, plan_clip
 from dprecipe.noisy_sum.sampling import (
     BatchSchedule,
-    DealtSampling,
+    CappedDealtSampling,
     FixedSizeSampling,
     Pace,
     PermutedSampling,
@@ -30,6 +30,7 @@ from dprecipe.noisy_sum.sampling import (
     piece_starts,
     split_steps,
 )
+from dprecipe.privacy.capped_sums import CappedDealtGaussian
 from dprecipe.privacy.dealt_sums import DealtGaussian, EpochEvent, PermutedGaussian
 from dprecipe.privacy.events import Charge, Event, run_lengths
 from dprecipe.privacy.grouped_sums import GroupedGaussian
@@ -162,7 +163,9 @@ class DpsgdRun:
                 return FixedSizeGaussian(size, fixed, z)
             case PermutedSampling(batch_size=fixed) if fixed < size:
                 return PermutedGaussian(size, fixed, self.pace.steps_per_event, z)
-            case DealtSampling() if self.pace.steps_per_event > 1:
+            case CappedDealtSampling(batch_limit=int(cap)) if cap < size:
+                return CappedDealtGaussian(z, self.pace.steps_per_event, size, cap)
+            case CappedDealtSampling() if self.pace.steps_per_event > 1:
                 return DealtGaussian(z, self.pace.steps_per_event)
         if self.l1:
             return PoissonLaplace(q, z)
@@ -227,22 +230,6 @@ class DpsgdRun:
             f"set mechanism.clip.count_noise to {largest:.3g} or more",
             "mechanism.clip.count_noise",
         )
-
-    def check_truncation(self) -> Iterator[Finding]:
-        """Warns of a cap that batches reach so often that it costs privacy (P117)."""
-        sampling = self.spec.sampling
-        if isinstance(sampling, TruncatedPoissonSampling):
-            safe = math.ceil(sampling.batch_size + 8 * math.sqrt(sampling.batch_size))
-            if sampling.max_batch_size < sampling.batch_size + 4 * math.sqrt(sampling.batch_size):
-                yield Finding(
-                    "P117",
-                    f"batches of {sampling.batch_size:,} on average reach {sampling.max_batch_size:,} so often that "
-                    "the cap costs privacy: in a full batch one unit displaces another",
-                    f"raise max_batch_size to {safe} or more; or use scheme: poisson, with runtime.physical_batch for "
-                    "the memory",
-                    "mechanism.sampling.max_batch_size",
-                    severity=Severity.WARNING,
-                )
 
 
 def _scale_schedule(path: str, moving: Schedule) -> Callable[[float], str]:

@@ -21,6 +21,10 @@ class DpsgdPlan(ClippedPlan):
     def max_batch_size(self) -> int | None:
         return self.cap
 
+    @property
+    def has_one_norm(self) -> bool:
+        return self.clip.mode != "per_layer"
+
     def describe(self) -> list[tuple[str, str]]:
         clip, phases = self.clip, self.phases
         cap = "" if self.cap is None else f", {self.cap:,} at most"
@@ -49,7 +53,9 @@ class DpsgdPlan(ClippedPlan):
         rates = [rate for rate in map(self.rate_of, self.phases) if rate is not None]
         if not rates:
             steps = f"one of the {self.steps_per_epoch:,} steps of an epoch"
-            each = {"dealt": steps, "permuted": f"at most {steps}"}.get(self.scheme, "every step")
+            each = {"dealt": steps if self.cap is None else f"at most {steps}", "permuted": f"at most {steps}"}.get(
+                self.scheme, "every step"
+            )
             return f"each unit in {each}"
         return f"{rates[0]:.6g}" if len(set(rates)) == 1 else format_range([float(f"{rate:.6g}") for rate in rates])
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from dprecipe.language.base import Auto, Block, PositiveInt, Schedule
 from dprecipe.noise.schema import MovingGaussianNoise, MovingNoise, phases
 from dprecipe.noisy_sum.clip import CLIP_SCHEMA, Clip
-from dprecipe.noisy_sum.sampling import BatchSampling, UniformSteps
+from dprecipe.noisy_sum.sampling import BatchSampling, UniformSteps, find_cap
 
 
 class Dpsgd(Block):
@@ -41,6 +41,7 @@ class Dpsgd(Block):
             or not isinstance(noise, MovingGaussianNoise)
             or isinstance(noise.multiplier, Schedule)
             or sampling.scheme not in ("poisson", "dealt", "full_batch")
+            or find_cap(sampling) is not None
             or isinstance(getattr(sampling, "batch_size", None), Schedule)
         ):
             return None

@@ -158,8 +158,9 @@ release: {{report: true, labels: false}}    # labels: true also publishes the an
 
 
 _LABELS = """\
-# Votes in, labels out. The columns were taken for counts, one for each class. If each is a teacher, who votes for a
-# class: write their number as `count`, and that of the classes as `classes`.
+# Votes in, labels out. A row is taken for a query, a column for a class: it holds counts. If a column is a teacher, who
+# votes for a class, write their number as `count`, and that of the classes as `classes`. If a row is one, swap rows
+# and columns of the file.
 data: {{train: {{source: elsewhere, {classes}}}}}    # the records stay where they are
 model: {{kind: none}}           # no student: the labels are the release
 

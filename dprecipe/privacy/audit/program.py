@@ -15,16 +15,25 @@ from functools import cache
 from pathlib import Path
 
 from dprecipe import __version__
-from dprecipe.privacy.audit.results import Audit, AuditBound, AuditTest
+from dprecipe.privacy.audit.results import Audit, AuditBound, AuditTest, SpecificationTest
 
 PACKAGE = Path(__file__).parents[2]
 
 
-def make_audit(plan: str, tests: Sequence[AuditTest] = (), bounds: Sequence[AuditBound] = ()) -> Audit:
+def make_audit(
+    plan: str,
+    tests: Sequence[AuditTest] = (),
+    bounds: Sequence[AuditBound] = (),
+    specification: SpecificationTest | None = None,
+) -> Audit:
     """Makes the audit of the program that runs here, with a plan of this digest."""
     sources = digest_sources()
     return Audit(
-        program=digest_program(plan, __version__, sources), sources=sources, tests=tuple(tests), bounds=tuple(bounds)
+        program=digest_program(plan, __version__, sources),
+        sources=sources,
+        tests=tuple(tests),
+        bounds=tuple(bounds),
+        specification=specification,
     )
 
 

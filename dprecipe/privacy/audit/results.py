@@ -22,6 +22,8 @@ MAX_TRIALS = 10**7
 MAX_ALL_TRIALS = 3 * MAX_TRIALS
 """The most trials of all bounds together, on both sides."""
 MAX_CANARIES = 10**6
+MAX_DIFFERENCE = 1e6
+"""The most by which two means are stated to differ, in standard deviations: without noise it is any number."""
 MAX_SAMPLE = 10**6
 """The largest sample of a distance, whose exact distribution takes seconds at this size; all samples of an audit
 together may have twice as much."""
@@ -209,6 +211,30 @@ class AuditBound(Block):
         return self.lower > self.claimed if self.p_value is None else self.p_value < 1 - self.confidence
 
 
+class Scores(Block):
+    """The scores of the canaries of one run, those that were in against those that were out."""
+
+    inside: Annotated[int, Field(ge=0, le=MAX_CANARIES)]
+    outside: Annotated[int, Field(ge=0, le=MAX_CANARIES)]
+    difference: Annotated[float, Field(ge=-MAX_DIFFERENCE, le=MAX_DIFFERENCE)] = Field(
+        description="of the two means, over the pooled standard deviation; 0 where there is none"
+    )
+
+
+class SpecificationTest(Block):
+    """A test that scores are those of the specified program: Gaussian noise, and canaries that move a sum by their
+    bound. It bounds no ε. Made by `judge_specification`."""
+
+    evidence: Scores
+    confidence: Fraction
+    specified_mu: PositiveFloat = Field(description="the most by which the specified program separates the two means")
+    lower_mu: NonNegativeFloat = Field(
+        description="the least separation that is not rejected at 1 - confidence, if scores are Gaussian"
+    )
+    p_value: Share = Field(description="of so large a difference, for the specified program")
+    consistent: bool = Field(description="whether p_value >= 1 - confidence")
+
+
 class Audit(Block):
     """Everything that was tested and bounded on one program. Made by `make_audit`."""
 
@@ -216,6 +242,10 @@ class Audit(Block):
     sources: ProgramDigest = Field(description="of the modules of dprecipe, as they were where the audit ran")
     tests: Annotated[tuple[AuditTest, ...], Field(max_length=1000)]
     bounds: Annotated[tuple[AuditBound, ...], Field(max_length=10)]
+    specification: SpecificationTest | None = Field(
+        description="whether canaries of the run are consistent with it; it refutes no claim. null: there are none, or "
+        "their scores are not Gaussian"
+    )
 
     @model_validator(mode="after")
     def check_sizes(self) -> Self:

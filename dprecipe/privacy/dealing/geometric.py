@@ -1,4 +1,4 @@
-"""Sums of equal log-normal terms on grids of equal ratios.
+"""Sums of log-normal terms on grids of equal ratios.
 
 For noise so small, or epochs so short, that a grid of equal distances would need too many points.
 
@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 from scipy import special
 
-from dprecipe.privacy.dealing.epoch import EpochRatio
+from dprecipe.privacy.dealing.epoch import EpochRatio, Kinds
 from dprecipe.privacy.dealing.ratio import RatioLaw
 from dprecipe.privacy.dealing.term import spread_term
 from dprecipe.privacy.loss import Array, GridError
@@ -62,17 +62,26 @@ def sum_geometric(ratio: EpochRatio, step: float, tail: float) -> RatioLaw:
     """
 
     @cache
-    def sum_of(count: int, level: int) -> _Law:
+    def sum_of(kinds: Kinds, level: int) -> _Law:
         finer = step / 4 * 2.0 ** (level // 2)
-        if count == 1:
-            return _spread_term(ratio.mu, finer, tail)
-        one, other = sum_of(count // 2, level + 1), sum_of(count - count // 2, level + 1)
+        (mu, count), *more = kinds
+        if count == 1 and not more:
+            return _spread_term(mu, finer, tail)
+        one, other = (sum_of(half, level + 1) for half in _halve(kinds))
         return _trim(_add(one, other, finer), tail)
 
-    total = sum_of(ratio.count, 0)
+    total = sum_of(ratio.kinds, 0)
     ratios = ratio.idle + ratio.weight * np.concatenate([[0.0], total.points])
     q_K = np.concatenate([[total.zero], total.masses])
     return RatioLaw(ratios, q_K, ratios * q_K, ratio.weight * total.beyond)
+
+
+def _halve(kinds: Kinds) -> tuple[Kinds, Kinds]:
+    """Returns the terms in two parts: by kind, or, if all are equal, half and half."""
+    if len(kinds) > 1:
+        return kinds[:1], kinds[1:]
+    ((mu, count),) = kinds
+    return ((mu, count // 2),), ((mu, count - count // 2),)
 
 
 def _spread_term(mu: float, step: float, tail: float) -> _Law:

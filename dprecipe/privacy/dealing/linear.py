@@ -1,4 +1,4 @@
-"""Sums of equal log-normal terms by FFT, on a grid of equal distances.
+"""Sums of log-normal terms by FFT, on a grid of equal distances.
 
 *Guarantees*: the law is larger than the true one in convex order. Each term is split over two points that keep its
 mean; terms beyond the grid are charged to infinity; a window's outside is bounded by Chernoff's inequality, and the
@@ -10,6 +10,8 @@ Source: Higham 2002, Theorem 24.2 (transforms).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,33 +39,52 @@ def sum_linear(ratio: EpochRatio, tail: float) -> RatioLaw:
     Raises:
         GridError: more than `MAX_POINTS` points.
     """
-    spread = min(1.0, math.sqrt(math.expm1(min(ratio.mu, 1.0) ** 2)))
+    least = min(mu for mu, _ in ratio.kinds)
+    spread = min(1.0, math.sqrt(math.expm1(min(least, 1.0) ** 2)))
     distance = _DISTANCE * spread * max(1.0, math.sqrt(ratio.count) / 10)
-    points_K = _place_points(ratio.mu, distance, tail)
-    p_K, beyond = spread_term(points_K, ratio.mu)
-    biased_K = points_K * p_K
-    low, high = _find_window(p_K, biased_K, distance, ratio.count, tail)
+    kinds = [_spread_kind(mu, count, distance, tail) for mu, count in ratio.kinds]
+    low, high = _find_window(kinds, distance, tail)
     size = fft.next_fast_len(high - low + 1, real=True)
     if size > MAX_POINTS:
         raise GridError
-    error = _bound_rounding(p_K, biased_K, size, ratio.count, np.float64)
-    kind: type[np.floating[Any]] = np.float64
+    error = _bound_rounding(kinds, size, np.float64)
+    exact: type[np.floating[Any]] = np.float64
     if error > tail and np.finfo(np.longdouble).eps < np.finfo(np.float64).eps:
-        kind = np.longdouble
-        error = _bound_rounding(p_K, biased_K, size, ratio.count, kind)
-    one, biased = (fft.rfft(_wrap(law_K, size).astype(kind)) for law_K in (p_K, biased_K))
-    others = one ** (ratio.count - 1)
-    q_N = fft.irfft(others * one, size)
-    p_N = fft.irfft(others * (ratio.idle * one + ratio.weight * ratio.count * biased), size)
+        exact = np.longdouble
+        error = _bound_rounding(kinds, size, exact)
+    q_W, p_W = 1.0, ratio.idle  # the transforms of the sum's law under Q and under P, kind by kind
+    for kind in kinds:
+        one, biased = (fft.rfft(_wrap(law_K, size).astype(exact)) for law_K in (kind.masses, kind.biased))
+        others = one ** (kind.count - 1)
+        q_W, p_W = others * one * q_W, others * (one * p_W + ratio.weight * kind.count * biased * q_W)
     points = low + np.arange(size)
-    q_N, p_N = (np.maximum(np.roll(law_N, -(low % size)), 0).astype(np.float64) for law_N in (q_N, p_N))
+    q_N, p_N = (
+        np.maximum(np.roll(fft.irfft(law_W, size), -(low % size)), 0).astype(np.float64) for law_W in (q_W, p_W)
+    )
     return RatioLaw(
         ratio.idle + ratio.weight * distance * points,
         q_N,
         p_N,
-        ratio.weight * ratio.count * beyond,
+        ratio.weight * sum(kind.count * kind.beyond for kind in kinds),
         error + 2 * tail,
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kind:
+    """`count` equal terms: masses of one at 0, h, 2h, … under Q, and biased by its size; `beyond`: the part of its
+    mean that is beyond the grid."""
+
+    count: int
+    masses: Array
+    biased: Array
+    beyond: float
+
+
+def _spread_kind(mu: float, count: int, distance: float, tail: float) -> _Kind:
+    points_K = _place_points(mu, distance, tail)
+    p_K, beyond = spread_term(points_K, mu)
+    return _Kind(count, p_K, points_K * p_K, beyond)
 
 
 def _place_points(mu: float, distance: float, tail: float) -> Array:
@@ -77,26 +98,32 @@ def _place_points(mu: float, distance: float, tail: float) -> Array:
     return points_K
 
 
-def _find_window(p_K: Array, biased_K: Array, distance: float, count: int, tail: float) -> tuple[int, int]:
+def _find_window(kinds: Sequence[_Kind], distance: float, tail: float) -> tuple[int, int]:
     """Returns the first and last point between which the sum lies, but for `tail` at either side, under Q and P."""
     need = -math.log(tail)
-    mean, square = float(biased_K.sum()), float((distance * np.arange(len(p_K))) @ biased_K)
-    low = max(0, math.floor((count * mean - math.sqrt(2 * need * count * square)) / distance))
-    ends = np.unique(np.geomspace(1, len(p_K), _ATOMS).astype(np.int64))
-    starts = np.concatenate([[0], ends[:-1]])
-    q_A, b_A = np.add.reduceat(p_K, starts), np.add.reduceat(biased_K, starts)
-    x_A = distance * (ends - 1)
-    top, best = float(x_A[-1]), math.inf
-    for tilt in np.geomspace(1e-6, 600, 200) / max(top, 1.0):
-        grown_A = np.exp(tilt * x_A)
-        one, biased = math.log(float(q_A @ grown_A)), math.log(max(float(b_A @ grown_A), 1e-300))
-        best = min(best, (max(one, biased) + (count - 1) * one + need) / tilt)
-    return low, min(math.ceil(best / distance), count * (len(p_K) - 1))
+    mean = sum(kind.count * float(kind.biased.sum()) for kind in kinds)
+    square = sum(kind.count * float((distance * np.arange(len(kind.biased))) @ kind.biased) for kind in kinds)
+    low = max(0, math.floor((mean - math.sqrt(2 * need * square)) / distance))
+    top = distance * (max(len(kind.masses) for kind in kinds) - 1)
+    tilt_T = np.geomspace(1e-6, 600, 200) / max(top, 1.0)
+    total_T, more_T = np.zeros(len(tilt_T)), np.zeros(len(tilt_T))
+    for kind in kinds:
+        ends = np.unique(np.geomspace(1, len(kind.masses), _ATOMS).astype(np.int64))
+        starts = np.concatenate([[0], ends[:-1]])
+        grown_TA = np.exp(tilt_T[:, None] * distance * (ends - 1))
+        one_T = np.log(grown_TA @ np.add.reduceat(kind.masses, starts))
+        biased_T = np.log(np.maximum(grown_TA @ np.add.reduceat(kind.biased, starts), 1e-300))
+        total_T += kind.count * one_T
+        more_T = np.maximum(more_T, biased_T - one_T)
+    best = float(((total_T + more_T + need) / tilt_T).min())
+    most = sum(kind.count * (len(kind.masses) - 1) for kind in kinds)
+    return low, min(math.ceil(best / distance), most)
 
 
-def _bound_rounding(p_K: Array, biased_K: Array, size: int, count: int, kind: type[np.floating[Any]]) -> float:
-    norm = max(float(np.linalg.norm(p_K)), float(np.linalg.norm(biased_K)))
-    unit = float(np.finfo(kind).eps) / 2
+def _bound_rounding(kinds: Sequence[_Kind], size: int, exact: type[np.floating[Any]]) -> float:
+    norm = max(float(np.linalg.norm(law_K)) for kind in kinds for law_K in (kind.masses, kind.biased))
+    unit = float(np.finfo(exact).eps) / 2
+    count = sum(kind.count for kind in kinds)
     return math.sqrt(size) * (count + 2) * 7 * unit * math.log2(size) * norm
 
 

@@ -7,6 +7,8 @@ its mean.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +39,18 @@ class RatioLaw:
         removed = _to_loss(losses_K, self.p_masses, self.q_masses, step, cut)
         added = _to_loss(-losses_K[::-1], self.q_masses[::-1], self.p_masses[::-1], step, cut)
         return LossPair(_charge(removed, self.infinity + self.lost, 0.0), _charge(added, self.lost, self.infinity))
+
+
+def mix_laws(laws: Sequence[tuple[float, RatioLaw]], rest: float) -> RatioLaw:
+    """Returns the law of a ratio that is one of several, each with its probability, where it is known which one;
+    `rest`: what is left of the probability, charged to infinity in both directions."""
+    ratios_K = np.concatenate([law.ratios for _, law in laws])
+    q_K = np.concatenate([chance * law.q_masses for chance, law in laws])
+    p_K = np.concatenate([chance * law.p_masses for chance, law in laws])
+    order = np.argsort(ratios_K, kind="stable")
+    infinity = math.fsum(chance * law.infinity for chance, law in laws)
+    lost = rest + math.fsum(chance * law.lost for chance, law in laws)
+    return RatioLaw(ratios_K[order], q_K[order], p_K[order], infinity, lost)
 
 
 def _to_loss(losses_K: Array, mass_K: Array, other_K: Array, step: float, cut: float) -> Loss:

@@ -12,7 +12,7 @@ NAME = "audit.json"
 
 
 def keep_audit(folder: RunFolder, audit: Audit) -> None:
-    """Writes it, in place of an earlier one.
+    """Writes the audit into the run's folder, in place of an earlier one.
 
     Raises:
         RunFailed: the disk refuses.
@@ -42,5 +42,9 @@ def join_audits(before: Audit | None, at_end: Audit | None) -> Audit | None:
     if before is None or at_end is None:
         return before or at_end
     return before.model_copy(
-        update={"tests": (*before.tests, *at_end.tests), "bounds": (*before.bounds, *at_end.bounds)}
+        update={
+            "tests": (*before.tests, *at_end.tests),
+            "bounds": (*before.bounds, *at_end.bounds),
+            "specification": at_end.specification,
+        }
     )

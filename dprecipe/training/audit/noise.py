@@ -136,7 +136,7 @@ def _examine(scores_RP: Scores, lengths: Sequence[int], name: str, what: str) ->
 
 
 def _at_any_distance(series: Scores, name: str) -> Iterator[AuditFinding]:
-    """Tests the largest correlation of numbers at any distance: draws that are used twice show, wherever they are."""
+    """Tests the largest correlation of numbers at any distance, which finds noise that is used twice."""
     count = len(series)
     if count < 64:
         return

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dprecipe.faults import InternalFault
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.audit.results import Equality, Excess, Frequency, TestEvidence, Variance
 from dprecipe.privacy.events import Event
@@ -118,9 +119,7 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
     )
     match sampling:
         case PoissonBatch(rate, cap):
-            if cap is not None:
-                text = "no batch is larger than its maximum"
-                yield _finding("batch_cap", text, Excess(largest=float(sizes.max()), allowed=float(cap)))
+            yield from _examine_cap(sizes, cap)
             if event.full_chance < RARE:
                 yield from _examine_poisson(member_KU, sizes, rate)
             elif cap is not None:
@@ -133,8 +132,13 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
         case EveryUnit():
             text = "every unit is in every batch"
             yield _finding("batch_size", text, Equality(differing=int((sizes != units).sum()), compared=len(sizes)))
-        case DealtBatches(count, taken):
-            yield from _examine_partition(member_KU, sizes, count, taken or count)
+        case DealtBatches(count, taken, cap):
+            yield from _examine_cap(sizes, cap)
+            if event.full_chance < RARE:
+                yield from _examine_partition(member_KU, sizes, count, taken or count)
+            elif cap is not None:
+                yield from _examine_rates(member_KU, _capped_rate(units, 1 / count, cap))
+                yield from _examine_epochs(member_KU, taken or count, every=False)
         case FixedOrder(count):
             yield from _examine_partition(member_KU, sizes, count, count)
         case PermutedBatches(planned, count):
@@ -142,7 +146,15 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
             yield _finding("batch_size", text, Equality(differing=int((sizes != planned).sum()), compared=len(sizes)))
             yield from _examine_rates(member_KU, planned / units)
             yield from _examine_epochs(member_KU, count, every=False)
+        case _:
+            raise InternalFault(f"batches of an event of kind {event.kind}")
     yield from _examine_repeats(member_KU)
+
+
+def _examine_cap(sizes: NDArray[np.int64], cap: int | None) -> Iterator[AuditFinding]:
+    if cap is not None:
+        text = "no batch is larger than its maximum"
+        yield _finding("batch_cap", text, Excess(largest=float(sizes.max()), allowed=float(cap)))
 
 
 def _examine_order(attempts: Sequence[Sequence[UnitNumbers]], count: int) -> Iterator[AuditFinding]:

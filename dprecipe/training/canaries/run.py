@@ -8,6 +8,7 @@ function of the plan's digest. Whether one was in is judged by how far the relea
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -29,9 +30,12 @@ from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.planning.audit import canaries_of, naming_of
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.audit.implied import run_curve
-from dprecipe.privacy.audit.results import AuditBound, Guesses
+from dprecipe.privacy.audit.results import MAX_DIFFERENCE, AuditBound, Guesses, Scores, SpecificationTest
+from dprecipe.privacy.audit.specification import judge_specification
 from dprecipe.privacy.audit.verdicts import describe_chance, judge_bound
 from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.rounding import round_down
+from dprecipe.release.specification import charged_mu, find_reason_untested
 from dprecipe.training.audit.run import ClaimRefuted
 from dprecipe.training.canaries.contract import Coins, Floats, Numbers, RunCanaries, generator_of
 from dprecipe.training.canaries.gradients import GradientCanaries
@@ -77,6 +81,38 @@ def count_guesses(plan: Plan, coins: Coins, scores_M: Floats) -> Guesses:
     return Guesses(canaries=coins.count, named_in=each, named_out=each, correct=correct)
 
 
+def compare_scores(
+    plan: Plan, canaries: RunCanaries, released: Mapping[str, Tensor], *, from_python: bool
+) -> Scores | None:
+    """Returns what is published of the scores; None where the plan does not specify their distribution. `from_python`:
+    the module came from there."""
+    if find_reason_untested(plan, "python" if from_python else "recipe") is not None:
+        return None
+    return summarise_scores(canaries.coins, canaries.rank(released))
+
+
+def summarise_scores(coins: Coins, scores_M: Floats) -> Scores:
+    """Returns how far the scores of those that are in and of those that are out lie apart, in standard deviations."""
+    sides = scores_M[coins.inside], scores_M[~coins.inside]
+    difference = 0.0
+    if all(map(len, sides)) and coins.count > 2:
+        spread = math.sqrt(sum(float(np.sum((side - side.mean()) ** 2)) for side in sides) / (coins.count - 2))
+        apart = float(sides[0].mean() - sides[1].mean())
+        difference = apart / spread if spread > 0 else math.copysign(MAX_DIFFERENCE, apart) if apart else 0.0
+    return Scores(
+        inside=len(sides[0]),
+        outside=len(sides[1]),
+        difference=round_down(max(-MAX_DIFFERENCE, min(MAX_DIFFERENCE, difference))),
+    )
+
+
+def judge_scores(plan: Plan, scores: Scores, charges: Sequence[Charge]) -> SpecificationTest:
+    """Returns whether the scores are consistent with the specification of these charges."""
+    if plan.audit is None:
+        raise InternalFault("canaries of a run that is not audited")
+    return judge_specification(scores, charged_mu(plan, charges), plan.audit.confidence)
+
+
 def judge_guesses(plan: Plan, guesses: Guesses, charges: Sequence[Charge], epsilon: float) -> AuditBound:
     """Returns what the guesses show, beside the ε and the profile that are claimed of these charges."""
     block = plan.audit
@@ -100,11 +136,16 @@ def describe_bound(canary: str) -> str:
     return f"{told} no more of which {canary} canaries were in this run than the claim allows"
 
 
-def refuse_release(path: Path, bound: AuditBound) -> ClaimRefuted:
+def refuse_release(path: Path, bound: AuditBound, test: SpecificationTest | None) -> ClaimRefuted:
     """Returns the fault of a run whose claim its canaries have refuted; the folder says why, so that no attempt goes
-    on."""
+    on. `test`: what their scores say of the specification."""
     reason = f"the canaries of this run refute its claim of ε = {bound.claimed:g}: {describe_chance(bound)}"
-    content = {"schema": "dprecipe.refuted/v1", "reason": reason, "bound": bound.model_dump(mode="json")}
+    content = {
+        "schema": "dprecipe.refuted/v1",
+        "reason": reason,
+        "bound": bound.model_dump(mode="json"),
+        "specification": None if test is None else test.model_dump(mode="json"),
+    }
     try:
         durable.replace_file(path, json.dumps(content, indent=1).encode())
     except OSError as error:

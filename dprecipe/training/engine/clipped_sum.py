@@ -132,7 +132,7 @@ def clipped_sum(
     reserve, min_rows, weights = Reserve(batch.gradients, processes), min(MIN_ROWS, physical_batch), BatchWeights()
 
     def add_rows(some: BatchPart, min_rows: int) -> None:
-        _add_clipped(total, model, _by_unit(model, loss, some, min_rows).to(total.device), clipping)
+        _add_clipped_rows(total, model, _by_unit(model, loss, some, min_rows).to(total.device), clipping)
 
     for part in batch.parts(physical_batch if passes is None else min(physical_batch, passes.max_rows)):
         if part.units is not None or clipping.norm != "l2":
@@ -182,7 +182,7 @@ def clipped_sum_of_rows(
     """Computes `clipped_sum`, always from the gradients of single units: the reference."""
     total = _zero(model, clipping)
     for grads_UP in per_unit_gradients(model, loss, batch, physical_batch):
-        _add_clipped(total, model, grads_UP.to(total.device), clipping)
+        _add_clipped_rows(total, model, grads_UP.to(total.device), clipping)
     return _build_sum(model, clipping, total)
 
 
@@ -245,7 +245,7 @@ def _zero(model: nn.Module, clipping: Clipping) -> Tensor:
     return torch.zeros(size, dtype=torch.float64, device=device)
 
 
-def _add_clipped(total: Tensor, model: nn.Module, grads_UP: Tensor, clipping: Clipping) -> None:
+def _add_clipped_rows(total: Tensor, model: nn.Module, grads_UP: Tensor, clipping: Clipping) -> None:
     """Clips each row and adds it to `total`, in float64: in single precision a row could exceed the bound.
 
     A few rows are widened at a time, so that norms and sum are computed while the rows are in the cache.

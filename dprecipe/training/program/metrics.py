@@ -153,7 +153,7 @@ def list_calibration(said: Floats, true: NDArray[np.bool_]) -> list[dict[str, fl
     """Returns, for each of `BINS` equal parts of [0, 1] that has some of the probabilities `said` (N,): their number,
     their mean, and the share of them that came `true` (N,).
 
-    They are those of the second of two classes; of several classes, of the one that is predicted; of names, of each.
+    `said` has the probability of the second of two classes; of several, of the predicted class; of names, of each.
     """
     bins = np.minimum((said * BINS).astype(np.int64), BINS - 1)
     counts, sums, hits = (np.bincount(bins, weights, BINS) for weights in (None, said, true))

@@ -33,7 +33,7 @@ from dprecipe.models.library_files import name_weights
 from dprecipe.models.schema import Model
 from dprecipe.privacy import accountants
 from dprecipe.privacy.audit.program import make_audit
-from dprecipe.privacy.audit.results import AuditBound, Guesses
+from dprecipe.privacy.audit.results import AuditBound, Guesses, Scores, SpecificationTest
 from dprecipe.privacy.ledger import Ledger, lock_ledger
 from dprecipe.privacy.rounding import round_up
 from dprecipe.progress import report_progress
@@ -41,12 +41,13 @@ from dprecipe.release import folder as release_folder
 from dprecipe.release.environment import record_environment
 from dprecipe.release.facts import KeptIterate, PublicScore, RunFacts
 from dprecipe.release.scores import score_block
+from dprecipe.release.specification import describe_test
 from dprecipe.release.stages import digest_constants
 from dprecipe.release.tensors import releases_adapters
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.timeline import phase
 from dprecipe.training.audit.kept import join_audits, read_audit
-from dprecipe.training.canaries.run import judge_guesses, refuse_release
+from dprecipe.training.canaries.run import judge_guesses, judge_scores, refuse_release
 from dprecipe.training.processes.sharded_weights import gathers_weights
 from dprecipe.training.program.evaluate import HeldOut, Score
 from dprecipe.training.program.program import StepwiseProgram, Synthetic
@@ -77,6 +78,8 @@ class Finished:
     """The iterate that `weights` are of, where the recipe keeps the best one."""
     guesses: Guesses | None = None
     """The run's guesses about its canaries, and how many were right, where it has any."""
+    scores: Scores | None = None
+    """The difference of their scores, where the plan specifies their distribution."""
     write: Callable[[Path], None] = lambda path: None
     """Puts further files into a release."""
     remarks: tuple[str, ...] = ()
@@ -114,9 +117,10 @@ def publish(
     report_progress("computing the certificate, and its ε again with an independent library")
     with lock_ledger(folder.ledger) as ledger:
         facts = run_facts(plan, ledger, started, provenance, commitment, finished, constants)
-        bound = judge_canaries(plan, folder, ledger, finished.guesses)
+        test = test_specification(plan, ledger, finished.scores)
+        bound = judge_canaries(plan, folder, ledger, finished.guesses, test)
         if bound is not None:
-            facts = replace(facts, audit=make_audit(plan.digest, bounds=(bound,)))
+            facts = replace(facts, audit=make_audit(plan.digest, bounds=(bound,), specification=test))
         description = describe_release(plan, provenance, finished, constants) if plan.has_model else None
         history = _history(plan, folder, finished.score) if _is_public(plan, finished) else []
 
@@ -151,8 +155,11 @@ def publish_nothing(
         return release_run(plan, folder, ledger, facts, [], lambda path: None)
 
 
-def judge_canaries(plan: Plan, folder: RunFolder, ledger: Ledger, guesses: Guesses | None) -> AuditBound | None:
-    """Compares what the run's canaries show with what its certificate claims; None where there are none.
+def judge_canaries(
+    plan: Plan, folder: RunFolder, ledger: Ledger, guesses: Guesses | None, test: SpecificationTest | None
+) -> AuditBound | None:
+    """Compares what the run's canaries show with what its certificate claims; None where there are none. `test`: of
+    `test_specification`.
 
     Raises:
         RunFailed: they refute the claim.
@@ -163,8 +170,19 @@ def judge_canaries(plan: Plan, folder: RunFolder, ledger: Ledger, guesses: Guess
     spent = accountants.epsilon(ledger.charges, budget.delta, budget.neighbouring, budget.accountant)
     bound = judge_guesses(plan, guesses, ledger.charges, round_up(spent))
     if bound.refuted:
-        raise refuse_release(folder.refuted, bound)
+        raise refuse_release(folder.refuted, bound, test)
     return bound
+
+
+def test_specification(plan: Plan, ledger: Ledger, scores: Scores | None) -> SpecificationTest | None:
+    """Compares the scores of the run's canaries with its specification, and reports an alarm; None where they are not
+    compared."""
+    if scores is None:
+        return None
+    test = judge_scores(plan, scores, ledger.charges)
+    if not test.consistent:
+        report_progress(describe_test(test))
+    return test
 
 
 def release_run(

@@ -217,7 +217,7 @@ class Gate:
         return reason
 
     def _next(self) -> Charge | None:
-        """Returns the next event, and how many times in a row it is planned."""
+        """Returns the next event, and how many more times in a row it is planned."""
         remaining = self.done
         for charge in self.planned:
             if remaining < charge.count:

@@ -25,7 +25,7 @@ from dprecipe.progress import report_progress
 from dprecipe.release.origins import quote_names
 from dprecipe.training.audit.request import AuditEvidence, AuditRequest
 from dprecipe.training.canaries.contract import open_coins
-from dprecipe.training.canaries.run import guess_coins, make_canaries
+from dprecipe.training.canaries.run import compare_scores, guess_coins, make_canaries
 from dprecipe.training.checks.memory import (
     agree_on_size,
     check_memory,
@@ -265,6 +265,9 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             steps_lost=part.count_steps_charged(gate.spent) - steps.steps_done,
             kept=None if best is None else best.facts,
             guesses=None if steps.canaries is None else guess_coins(plan, steps.canaries, released),
+            scores=None
+            if steps.canaries is None
+            else compare_scores(plan, steps.canaries, released, from_python=program.custom_model),
         )
         training.published = done = attempt.publish(finished)
         with suppress(RunFailed):  # the release is there, and a process that is lost by now takes nothing from it

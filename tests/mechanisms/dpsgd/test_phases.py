@@ -23,6 +23,8 @@ from dprecipe.models.schema import Mlp
 from dprecipe.noisy_sum.clipped_plan import Phase, PlannedAdaptation, PlannedClip, gradient_multiplier
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.capped_sums import CappedDealtGaussian
+from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import (
@@ -221,6 +223,24 @@ def test_a_secret_number_of_units_has_no_batches_of_one_size(scheme: str) -> Non
     assert ("P127" in found) == (scheme in {"fixed_size", "permuted", "truncated_poisson"})
 
 
+def test_dealt_batches_with_a_limit() -> None:
+    capped = {"scheme": "dealt", "batch_size": 128, "batch_limit": 192}
+    plan = planned(spec(noise=3.0, sampling=capped), facts("auto"))
+    assert plan.events == (Charge(CappedDealtGaussian(3.0, 12, 1438, 192), 5),)
+    assert (plan.max_batch_size, plan.expected_batch) == (192, 1438 / 12)
+    shown = dict(plan.describe())
+    assert shown["expected batch"] == "119.833, 192 at most"
+    assert shown["sampling rate"] == "each unit in at most one of the 12 steps of an epoch"
+    assert account.check(spec(noise=3.0, sampling=capped), facts("auto")) == []
+    everybody = spec(noise=3.0, sampling={**capped, "batch_limit": 1438})
+    assert planned(everybody, facts("auto")).events[0].event == DealtGaussian(3.0, 12)
+    assert spec(noise=3.0, sampling=capped).uniform_steps() is None
+    part = planned(spec(noise=3.0, sampling=capped), facts("auto", steps=29))
+    assert [(charge.event.steps, charge.count) for charge in part.events] == [(12, 2), (5, 1)]
+    texts = {a.id: a.text for a in account.plan(spec(noise=3.0, sampling=capped), facts("auto")).assumptions}
+    assert "highest random priorities" in texts["sampling"]
+
+
 def test_shuffled_batches_change_between_epochs() -> None:
     block = spec({"norm": moving(1.0, 0.5)}, 9.0, {"scheme": "dealt", "batch_size": 144})
     plan = account.plan(block, facts("auto")).plan
@@ -255,6 +275,7 @@ def test_a_plan_whose_divisor_is_not_the_expected_batch_can_not_be_made() -> Non
         (2.0, {"scheme": "poisson", "batch_size": 64}, "add_or_remove_one"),
         (9.0, {"scheme": "full_batch"}, "add_or_remove_one"),
         (9.0, {"scheme": "dealt", "batch_size": 144}, "add_or_remove_one"),
+        (9.0, {"scheme": "dealt", "batch_size": 144, "batch_limit": 250}, "add_or_remove_one"),
         (9.0, {"scheme": "fixed_size", "batch_size": 64}, "replace_one"),
         (9.0, {"scheme": "truncated_poisson", "batch_size": 64, "max_batch_size": 128}, "add_or_remove_one"),
         (9.0, {"scheme": "poisson", "batch_size": moving(31.7, 100.1)}, "add_or_remove_one"),

@@ -40,7 +40,17 @@ def test_one_term_is_larger_in_convex_order(mu: float) -> None:
             assert exact - 1e-10 <= excess(law, strike) <= exact + 3e-5
 
 
-@pytest.mark.parametrize("ratio", [EpochRatio(0.4, 1 / 9, 9), EpochRatio(0.9, 1 / 40, 13), EpochRatio(0.7, 0.01, 77)])
+@pytest.mark.parametrize(
+    "ratio",
+    [
+        EpochRatio(0.4, 1 / 9, 9),
+        EpochRatio(0.9, 1 / 40, 13),
+        EpochRatio(0.7, 0.01, 77),
+        EpochRatio(0.4, 1 / 9, 9, 2),
+        EpochRatio(0.3, 1 / 40, 13, 12),
+        EpochRatio(0.3, 0.01, 77, 77),
+    ],
+)
 def test_both_methods_give_the_same_law(ratio: EpochRatio) -> None:
     one, other = by_both(ratio)
     for law in (one, other):
@@ -51,6 +61,29 @@ def test_both_methods_give_the_same_law(ratio: EpochRatio) -> None:
         assert ratio.variance * (1 - 1e-6) <= variance <= ratio.variance * 1.002
     for strike in (0.9, 1.0, 1.1, 1.5):
         assert excess(one, strike) == pytest.approx(excess(other, strike), rel=5e-3, abs=1e-12)
+
+
+def test_doubled_terms_are_terms_of_twice_the_mean() -> None:
+    for one, other in zip(by_both(EpochRatio(0.3, 0.1, 8, 8)), by_both(EpochRatio(0.6, 0.1, 8)), strict=True):
+        for strike in (0.8, 1.0, 1.4):
+            assert excess(one, strike) == pytest.approx(excess(other, strike), rel=1e-3)
+
+
+def test_terms_of_two_kinds_are_those_of_a_convolution() -> None:
+    """E(A - k)_+ of 1/3 (X₁ + X₂ + Y), by quadrature over the sum of one kind."""
+    mu, weight = 0.5, 1 / 3
+    z_N = np.linspace(-8, 8, 401)
+    mass_N = stats.norm.pdf(z_N) * (z_N[1] - z_N[0])
+    x_N = np.exp(mu * z_N - mu**2 / 2)
+    pairs_NN = x_N[:, None] + x_N[None, :]
+    for law in by_both(EpochRatio(mu, weight, 3, 1)):
+        for strike in (0.7, 1.0, 1.6, 3.0):
+            rest_NN = np.maximum(strike / weight - pairs_NN, 1e-12)
+            place_NN = np.log(rest_NN) / (2 * mu)
+            call_NN = stats.norm.cdf(mu - place_NN) - rest_NN * stats.norm.cdf(-mu - place_NN)
+            call_NN += np.maximum(pairs_NN - strike / weight, 0.0)
+            exact = weight * float(mass_N @ call_NN @ mass_N)
+            assert exact * (1 - 1e-5) <= excess(law, strike) <= exact * 1.001 + 1e-6
 
 
 @pytest.mark.parametrize("record", [r for r in RECORDS if r["group"] == "alloc_rdp_remove"])

@@ -20,6 +20,8 @@ from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import RunFailed
 from dprecipe.models.form import Form
 from dprecipe.planning.make import plan as make_plan
+from dprecipe.privacy.audit.results import Scores
+from dprecipe.privacy.audit.specification import judge_specification
 from dprecipe.recipe.read import read_text
 from dprecipe.training.audit.kept import join_audits, keep_audit, read_audit
 from dprecipe.training.audit.program import Bench, remark_on
@@ -200,6 +202,10 @@ def test_an_audit_is_kept_until_the_release_and_joined_with_what_the_run_showed(
     assert read_audit(folder) is None
     assert join_audits(audited, None) is audited
     assert join_audits(None, audited) is audited
+    test = judge_specification(Scores(inside=5, outside=5, difference=0.1), 0.5, 0.95)
+    joined = join_audits(audited, audited.model_copy(update={"specification": test}))
+    assert joined is not None
+    assert joined.specification == test
 
 
 def test_an_audit_on_a_gpu_says_that_it_is_of_this_device() -> None:

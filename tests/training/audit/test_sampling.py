@@ -10,6 +10,7 @@ import pytest
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noisy_sum.batches import UnitNumbers, draw_batch
 from dprecipe.privacy.audit.verdicts import p_value
+from dprecipe.privacy.capped_sums import CappedDealtGaussian
 from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.noisy_sums import (
@@ -29,6 +30,8 @@ EVENTS: tuple[Event, ...] = (
     Gaussian(1.0),
     DealtGaussian(1.0, 16),
     DealtGaussian(1.0, 16, 6),
+    CappedDealtGaussian(1.0, 16, UNITS, 70),
+    CappedDealtGaussian(1.0, 16, UNITS, 200),
     PermutedGaussian(UNITS, 60, 16, 1.0),
 )
 
@@ -83,6 +86,12 @@ def test_faults_of_sampling_are_seen() -> None:
     assert "partition" in failed(cut, draws(EVENTS[2]))
     in_order = [np.arange(60 * k, 60 * k + 60) for k in range(16)] * (STEPS // 16)
     assert "sampling_last" in failed(cut, in_order)
+    for limit in (70, 200):
+        capped = CappedDealtGaussian(1.0, 16, UNITS, limit)
+        assert "partition" in failed(capped, draws(PoissonGaussian(1 / 16, 1.0)))
+    assert {"batch_cap", "sampling_first"} & failed(CappedDealtGaussian(1.0, 16, UNITS, 70), draws(dealt))
+    last_first = [batch[-70:] for batch in draws(DealtGaussian(1.0, 8))]
+    assert "sampling_last" in failed(CappedDealtGaussian(1.0, 8, UNITS, 70), last_first)
     whole = draws(dealt)[: STEPS // 16 * 16]
     assert "sampling_pairs" in failed(dealt, [np.unique(np.concatenate([b // 2 * 2, b // 2 * 2 + 1])) for b in whole])
 

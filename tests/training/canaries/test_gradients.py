@@ -8,17 +8,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
 from dprecipe.faults import RunFailed
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy import gdp
+from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.audit.any_program import lower_epsilon_of_guesses
 from dprecipe.privacy.audit.naming import choose_naming
-from dprecipe.privacy.audit.results import Guesses
+from dprecipe.privacy.audit.results import MAX_DIFFERENCE, Guesses
+from dprecipe.privacy.audit.specification import judge_specification, specified_mu
 from dprecipe.privacy.correlated_sums import CycleGaussian
 from dprecipe.privacy.dealt_sums import DealtGaussian
-from dprecipe.privacy.events import Event
+from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
@@ -28,6 +31,7 @@ from dprecipe.privacy.noisy_sums import (
 )
 from dprecipe.training.canaries.contract import Coins
 from dprecipe.training.canaries.gradients import GradientCanaries
+from dprecipe.training.canaries.run import summarise_scores
 from dprecipe.training.engine import clipped_sum as sums
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.clipping import Clipping
@@ -93,7 +97,7 @@ def test_canaries_are_clipped_as_dense_gradients_are(name: str) -> None:
         dense_UP[torch.arange(50), places_U] = values_U
     sparse, rows = zero(clipping), zero(clipping)
     sums.add_sparse_units(sparse, places_GU, values_GU, clipping)
-    sums._add_clipped(rows.value, MODEL, dense_UP, clipping)
+    sums._add_clipped_rows(rows.value, MODEL, dense_UP, clipping)
     assert torch.allclose(sparse.value, rows.value, rtol=1e-12, atol=1e-12)
 
 
@@ -181,6 +185,47 @@ def test_every_kind_of_step_tells_canaries_apart(event: Event, replaced: bool, e
     assert reached > 0.8
     if expected is not None:
         assert reached == pytest.approx(expected, abs=0.2, rel=0.1)
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.5])
+@pytest.mark.parametrize("level", [0.05, 0.005])
+def test_the_specified_program_is_inconsistent_no_more_often_than_the_level(drift: float, level: float) -> None:
+    """400 runs of one step, also with gradients of records half as large as a canary's: they are noise of their own,
+    and alarms become rarer. More alarms than these have a probability below 0.1 %."""
+    event, runs, alarms, apart = Gaussian(1 / gdp.mu_for(3.0, 1e-5)), 400, 0, []
+    for seed in range(runs):
+        canaries = canaries_of(list(np.random.default_rng(seed).random(1000) < 0.5))
+        watch_program(canaries, event, 1, seed, drift=drift)
+        scores = summarise_scores(canaries.coins, canaries.rank({}))
+        test = judge_specification(scores, specified_mu([Charge(event, 1)], Neighbouring.ADD_OR_REMOVE_ONE), 1 - level)
+        alarms += not test.consistent
+        apart.append(scores.difference)
+    assert alarms <= stats.binom.isf(1e-3, runs, level)
+    assert np.mean(apart) == pytest.approx(1 / math.sqrt(event.noise_multiplier**2 + drift**2), rel=0.02)
+    if drift == 0:
+        assert alarms >= stats.binom.ppf(1e-3, runs, level)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_canaries_of_full_batches_are_as_far_apart_as_is_charged(replaced: bool) -> None:
+    relation = Neighbouring.REPLACE_ONE if replaced else Neighbouring.ADD_OR_REMOVE_ONE
+    canaries, event = canaries_of(half_inside(1000), replaced=replaced), Gaussian(3.0)
+    watch_program(canaries, event, 4)
+    scores = summarise_scores(canaries.coins, canaries.rank({}))
+    assert scores.difference == pytest.approx(separation(canaries), rel=5e-3)
+    assert scores.difference == pytest.approx(specified_mu([Charge(event, 4)], relation), abs=0.2)
+
+
+def test_scores_are_summarised_as_the_t_test_has_them() -> None:
+    inside = np.random.default_rng(3).random(60) < 0.4
+    scores_M = np.random.default_rng(4).standard_normal(60) + inside
+    seen = summarise_scores(Coins(inside), scores_M)
+    expected = stats.ttest_ind(scores_M[inside], scores_M[~inside]).statistic
+    assert seen.difference == pytest.approx(expected * math.sqrt(1 / seen.inside + 1 / seen.outside), rel=1e-5)
+    assert (seen.inside, seen.outside) == (inside.sum(), (~inside).sum())
+    assert summarise_scores(Coins(inside), inside.astype(float)).difference == MAX_DIFFERENCE  # no noise
+    assert summarise_scores(Coins(inside), np.zeros(60)).difference == 0
+    assert summarise_scores(Coins(np.ones(60, bool)), scores_M).difference == 0
 
 
 def test_correlated_noise_is_whitened_before_canaries_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.planning.audit import naming_of
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.audit.results import Guesses
+from dprecipe.privacy.audit.results import Guesses, Scores
 from dprecipe.privacy.ledger import read
 from dprecipe.release.verify import verify
 from dprecipe.training.audit.run import ClaimRefuted
@@ -29,6 +29,7 @@ from dprecipe.training.canaries.run import count_guesses
 from dprecipe.training.checks.noise import DRAWS
 from dprecipe.training.run import gate
 from dprecipe.training.run.folder import RunFolder
+from dprecipe.training.steps import stepwise
 
 CANARIES = "audit: {program: false, canaries: %d, canary: %s}\n"
 Small = Callable[..., Plan]
@@ -64,6 +65,7 @@ def test_a_run_publishes_four_counts_of_its_canaries_and_no_coin(
     assert (bound.depth, bound.evidence.canaries, bound.claimed) == ("canaries", 60, statement.predicate.claim.epsilon)
     assert (bound.evidence.named_in, bound.evidence.named_out) == (each, each)
     assert not bound.refuted
+    assert audit.specification is None  # batches are sampled
     out, err = capfd.readouterr()
     published = [path.read_bytes() for path in sorted((tmp_path / "run").rglob("*")) if is_public(path)]
     assert len(published) > 5
@@ -75,6 +77,31 @@ def is_public(path: Path) -> bool:
     """All files but the coins, and the scores of each, which are private; logs and reports of private/ count as public
     here."""
     return path.is_file() and path.name not in (FILE, "last.pt")
+
+
+FULL = ("mechanism.sampling={scheme: full_batch}",)
+
+
+def test_scores_of_full_batches_are_compared_with_the_specification(small: Small, tmp_path: Path) -> None:
+    audit = verify(run(plan_of(small, 200, "gradient", *FULL), tmp_path / "run").release).statement.predicate.audit
+    assert audit is not None
+    assert audit.specification is not None
+    seen = audit.specification.evidence
+    assert seen.inside == json.loads((tmp_path / "run" / "private" / FILE).read_text())["inside"].count("1")
+    assert seen.inside + seen.outside == 200
+    assert audit.specification.p_value > 1e-6
+
+
+def test_an_alarm_is_reported_and_released(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen = Scores(inside=95, outside=105, difference=5.0)
+    monkeypatch.setattr(stepwise, "compare_scores", lambda plan, canaries, released, from_python: seen)
+    audit = verify(run(plan_of(small, 200, "gradient", *FULL), tmp_path / "run").release).statement.predicate.audit
+    assert audit is not None
+    assert audit.specification is not None
+    assert (audit.specification.evidence, audit.specification.consistent) == (seen, False)
+    assert "inconsistent with the specification" in capfd.readouterr().err
 
 
 def test_batches_are_drawn_from_records_and_canaries(small: Small) -> None:
@@ -111,6 +138,7 @@ def test_a_refuted_claim_is_not_released_and_not_resumed(
     reason = json.loads(RunFolder(folder).refuted.read_text())
     assert reason["bound"]["refuted"]
     assert reason["bound"]["lower"] > 1
+    assert not reason["specification"]["consistent"]
     monkeypatch.undo()
     with pytest.raises(RunFailed, match="ended without a release: the canaries of this run refute") as again:
         run(plan, folder, resume=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dprecipe.planning.compare_samplings import SamplingRow, compare_samplings
 from dprecipe.planning.make import plan
-from dprecipe.planning.samplings import SamplingRow, compare_samplings
 from dprecipe.recipe.read import read_text
 from tests.recipe_texts import DIGITS, DPSGD
 
@@ -21,10 +21,15 @@ def compare(text: str) -> dict[str, SamplingRow]:
 def test_each_scheme_has_what_a_plan_of_its_own_says() -> None:
     rows = compare(HEAD + DPSGD + TAIL)
     own = plan(read_text(HEAD + DPSGD + TAIL))
-    assert list(rows) == ["dealt", "poisson", "permuted", "fixed_size", "truncated_poisson"]
+    assert list(rows) == ["dealt", "dealt, batch_limit", "poisson", "permuted", "fixed_size", "truncated_poisson"]
     assert rows["poisson"].epsilon == pytest.approx(own.guarantee.epsilon, rel=1e-3)
     assert rows["poisson"].noise_multiplier == pytest.approx(own.solved["mechanism.noise.multiplier"], rel=1e-3)
-    for better, worse in (("dealt", "poisson"), ("poisson", "permuted"), ("permuted", "fixed_size")):
+    for better, worse in (
+        ("dealt", "poisson"),
+        ("dealt, batch_limit", "poisson"),
+        ("poisson", "permuted"),
+        ("permuted", "fixed_size"),
+    ):
         assert rows[better].epsilon < rows[worse].epsilon
         assert rows[better].noise_multiplier < rows[worse].noise_multiplier
 

@@ -33,13 +33,21 @@ def compare_samplings(loaded: Loaded, plan: Plan) -> tuple[SamplingRow, ...]:
     noise, batch = find_noise(loaded, plan), getattr(sampling, "batch_size", 0)
     if noise is None or type(batch) is not int or not batch:
         return ()
-    several = {"scheme": "truncated_poisson", "max_batch_size": round(batch + 6 * batch**0.5)}
-    schemes: list[Mapping[str, Any]] = [{"scheme": name} for name in ("dealt", "poisson", "permuted", "fixed_size")]
-    return tuple(_compare(loaded, plan, noise, {**scheme, "batch_size": batch}) for scheme in (*schemes, several))
+    cap = round(batch + 6 * batch**0.5)
+    schemes: list[Mapping[str, Any]] = [
+        {"scheme": "dealt"},
+        {"scheme": "dealt", "batch_limit": cap},
+        {"scheme": "poisson"},
+        {"scheme": "permuted"},
+        {"scheme": "fixed_size"},
+        {"scheme": "truncated_poisson", "max_batch_size": cap},
+    ]
+    return tuple(_compare(loaded, plan, noise, {**scheme, "batch_size": batch}) for scheme in schemes)
 
 
 def _compare(loaded: Loaded, plan: Plan, noise: tuple[str, float], sampling: Mapping[str, Any]) -> SamplingRow:
     key, multiplier = noise
+    name = sampling["scheme"] + (", batch_limit" if "batch_limit" in sampling else "")
     found: list[Plan] = []
     for values in (
         {key: multiplier, "budget.epsilon": "auto"},
@@ -50,5 +58,5 @@ def _compare(loaded: Loaded, plan: Plan, noise: tuple[str, float], sampling: Map
             found.append(make_plan(replace(loaded, recipe=recipe)))
         except (Fault, PointError) as error:
             reason = error.findings[0].message if isinstance(error, PlanRefused | RecipeError) else str(error)
-            return SamplingRow(sampling["scheme"], None, None, reason)
-    return SamplingRow(sampling["scheme"], found[0].guarantee.epsilon, float(found[1].solved[key]))
+            return SamplingRow(name, None, None, reason)
+    return SamplingRow(name, found[0].guarantee.epsilon, float(found[1].solved[key]))
