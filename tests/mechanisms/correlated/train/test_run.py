@@ -18,8 +18,6 @@ from dprecipe.privacy.ledger import read
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.training.program.records import Store
 
-RECIPES = Path(__file__).parents[4] / "recipes"
-
 
 @pytest.fixture(scope="module")
 def release(cycles: Callable[..., Plan], tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -113,9 +111,3 @@ def test_every_pass_of_a_run_has_the_batches_of_the_first(
     assert passes[4:] == passes[4:5] * 4
     assert passes[0] != passes[4]
     assert sorted(unit for batch in passes[0] for unit in batch) == list(range(1438))
-
-
-@pytest.mark.slow
-def test_the_recipe_learns() -> None:
-    result = dprecipe.run(dprecipe.plan(dprecipe.load(RECIPES / "correlated-digits.yaml")))
-    assert result is not None
