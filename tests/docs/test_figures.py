@@ -40,7 +40,7 @@ ROWS = re.findall(r"^\| `(\{scheme: .*?\})`.*? \| (.*?) \| (.*?) \|$", DPSGD, re
 
 
 def test_the_price_table_is_found() -> None:
-    assert len(ROWS) == 7
+    assert len(ROWS) == 9
 
 
 @pytest.mark.parametrize(("sampling", "one", "replace"), ROWS)
