@@ -59,7 +59,7 @@ def test_dealt_batches_with_a_limit(predicate: Callable[..., dict[str, Any]]) ->
     assert (event["kind"], event["batch_limit"], event["size"], event["taken"]) == (
         "capped_dealt_gaussian",
         128,
-        1438,
+        1437,
         4,
     )
 
