@@ -55,7 +55,7 @@ def ask_answers(
         if isinstance(sample, Arrays) or sample.typed.get(label) != "boolean":
             _ask_label(label, LABELS if isinstance(sample, Table) else LABELS[1:4], ask, answers, label_kind)
         many = "records" if unit is None else f"units (different values of {unit})"
-        answers.size = _ask(ask, f"number of training {many}, which becomes public", _read_size)
+        answers.size = _ask(ask, f"number of {many}, with those held out, which becomes public", _read_size)
         if unit is not None:
             answers.max_records = _ask(ask, "most records of one unit that are used", _read_count)
         for key, question in STATEMENT.items():
