@@ -205,7 +205,10 @@ class Pace:
         return (steps - 1) % self.steps_per_event + 1
 
     def passes(self, events: int) -> Fraction:
-        """Returns the expected number of passes over the data in `events` events."""
+        """Returns the expected number of passes over the data in `events` events; an epoch counts as one, also where
+        some of the units take no part in it."""
+        if not self.sampled:
+            return Fraction(events)
         units, ends = Fraction(0), [first for first, _ in self.batches[1:]] + [math.inf]
         for (first, batch), end in zip(self.batches, ends, strict=True):
             units += batch * max(0, int(min(events, end)) - first)

@@ -282,26 +282,24 @@ def _orders(work: Workload) -> tuple[float, ...]:
 def _epsilon_of_replacement(work: Workload, charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
     """Returns ε by group privacy; or as if everyone knew who takes part, where that is less."""
     relation = Neighbouring.ADD_OR_REMOVE_ONE
-    in_two = epsilon_of_two(lambda at: epsilon_answer(charges, at, relation, accountant), delta)
-    in_two = refine_epsilon(charges, work.requested, delta, in_two) if accountant == "pld" else in_two
+    best = epsilon_of_two(lambda at: epsilon_answer(charges, at, relation, accountant), delta)
     known = unamplify_charges(charges, work.requested)
-    if known == charges:
-        return in_two
-    direct = _epsilon(summarise_charges(known, work.requested), known, delta, accountant)
-    return min(in_two, direct, key=lambda answer: answer.value)
+    if known != charges:
+        direct = _epsilon(summarise_charges(known, work.requested), known, delta, accountant)
+        best = min(best, direct, key=lambda answer: answer.value)
+    return refine_epsilon(charges, work.requested, delta, best) if accountant == "pld" else best
 
 
 def _deltas_of_replacement(
     work: Workload, charges: tuple[Charge, ...], epsilons: Sequence[float], accountant: str
 ) -> list[Answer]:
     relation = Neighbouring.ADD_OR_REMOVE_ONE
-    in_two = deltas_of_two(lambda at: delta_answers(charges, at, relation, accountant), epsilons)
-    in_two = refine_deltas(charges, work.requested, epsilons, in_two) if accountant == "pld" else in_two
+    best = deltas_of_two(lambda at: delta_answers(charges, at, relation, accountant), epsilons)
     known = unamplify_charges(charges, work.requested)
-    if known == charges:
-        return in_two
-    direct = _deltas(summarise_charges(known, work.requested), known, epsilons, accountant)
-    return [min(pair, key=lambda answer: answer.value) for pair in zip(in_two, direct, strict=True)]
+    if known != charges:
+        direct = _deltas(summarise_charges(known, work.requested), known, epsilons, accountant)
+        best = [min(pair, key=lambda answer: answer.value) for pair in zip(best, direct, strict=True)]
+    return refine_deltas(charges, work.requested, epsilons, best) if accountant == "pld" else best
 
 
 def _epsilon_of_items(work: Workload, charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:

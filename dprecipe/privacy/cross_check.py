@@ -34,20 +34,17 @@ from dprecipe.libraries import ignoring_warnings
 from dprecipe.privacy import library_sums as sums
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.box import recheck
-from dprecipe.privacy.box.box import BoxSum
-from dprecipe.privacy.curves import DEFAULT_ORDERS
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.library_caps import find_full_chance
+from dprecipe.privacy.library_query import Query, choose_orders, collect_query, compute_curve
 from dprecipe.privacy.library_steps import double_epsilon, epsilon_of_two_steps, split_whole
 from dprecipe.privacy.questions import (
     BoundedRange,
     CappedSum,
     FixedSizeSum,
-    GaussianSum,
     LibraryLoss,
     NoisyBox,
     NoisyCounts,
-    Question,
     RenyiCurve,
     SelectedRuns,
     UniqueItems,
@@ -64,8 +61,6 @@ _MIN_DELTA = 1e-12
 """The δ below which rounding and truncation of the FFT would decide the library's answer."""
 _TOLERANCE = 2e-4
 """The share of ε that the grid of the composition may add."""
-_MORE_ORDERS = 60
-_ORDER = recheck.MAX_ORDER
 
 Charges = tuple[Charge, ...]
 Named = tuple[str, float]
@@ -107,23 +102,6 @@ def ask_library(
         return _ask_once(*question, True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Query:
-    """Charges under one relation, in the library's terms. `mu` is the μ of the unsampled Gaussians."""
-
-    relation: Neighbouring
-    mu: float
-    sampled: tuple[tuple[GaussianSum, int], ...] = ()
-    boxes: tuple[tuple[BoxSum, int], ...] = ()
-    curves: tuple[tuple[RenyiCurve, int], ...] = ()
-    unknown: bool = False
-    """True if there is an event whose divergences are not known here."""
-
-    @property
-    def steps(self) -> int:
-        return sum(count for _, count in (*self.sampled, *self.boxes, *self.curves))
-
-
 @lru_cache(maxsize=4)
 def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouring, or_renyi: bool) -> LibraryAnswer:
     work = sums.summarise_by_questions(charges, neighbouring)
@@ -160,6 +138,9 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
         name, bound = _ask_for_replacement(charges, questions, delta, Neighbouring(neighbouring))
         in_two = LibraryAnswer(name, version, bound)
         return _ask_without_caps(charges, questions, delta, neighbouring, or_renyi, in_two)
+    if delta < _MIN_DELTA and any(isinstance(question, LibraryLoss) for question, _ in questions):
+        name, bound = _ask_unamplified(charges, delta, Neighbouring(neighbouring))
+        return LibraryAnswer(name, version, bound)
     by_losses = CappedSum | FixedSizeSum | BoundedRange | LibraryLoss | SelectedRuns | WholeRun
     beside = laplace and len(counts) < len(questions)
     if (beside or any(isinstance(q, by_losses) for q, _ in questions)) and not (boxed or curved):
@@ -172,37 +153,11 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
     if boxed or laplace or curved or len(counts) == len(questions):
         twice = work.neighbouring is Neighbouring.REPLACE_ONE
         with _silence():
-            name, bound = _ask_by_divergences(_collect_query(charges, Neighbouring.ADD_OR_REMOVE_ONE), delta, twice)
+            name, bound = _ask_by_divergences(collect_query(charges, Neighbouring.ADD_OR_REMOVE_ONE), delta, twice)
         return LibraryAnswer(name, version, bound)
     with _silence():
-        name, bound = _ask_accountants(_collect_query(charges, neighbouring), delta, blanked, or_renyi)
+        name, bound = _ask_accountants(collect_query(charges, neighbouring), delta, blanked, or_renyi)
     return LibraryAnswer(name, version, bound)
-
-
-def _collect_query(charges: Charges, neighbouring: Neighbouring) -> _Query:
-    work = sums.summarise_by_questions(charges, neighbouring)
-    sampled: list[tuple[GaussianSum, int]] = []
-    boxes: list[tuple[BoxSum, int]] = []
-    curves: list[tuple[RenyiCurve, int]] = []
-    unknown = False
-    for part in work.parts:
-        question: Question = part.event.cross_check()
-        match question:
-            case GaussianSum():
-                sampled.append((question, part.count))
-            case NoisyBox(box):
-                boxes.append((box, part.count))
-            case NoisyCounts("laplace", scale, changed):
-                boxes.append((BoxSum(1.0, scale, "laplace", None, ((1.0, changed),)), part.count))
-            case BoundedRange(added, replaced):
-                largest = replaced if work.neighbouring is Neighbouring.REPLACE_ONE else added
-                curve = partial(sums.divergences_of_range, largest)
-                curves.append((RenyiCurve(curve, math.inf), part.count))
-            case RenyiCurve():
-                curves.append((question, part.count))
-            case _:
-                unknown = True
-    return _Query(work.neighbouring, work.mu, tuple(sampled), tuple(boxes), tuple(curves), unknown)
 
 
 def _ask_without_caps(
@@ -224,7 +179,17 @@ def _ask_for_replacement(charges: Charges, asked: sums.Asked, delta: float, rela
     null = [(charge.event.of_null_unit().cross_check(), charge.count) for charge in charges if charge.count]
     empty = null if relation is Neighbouring.ZERO_OUT_ONE else asked
     with _silence():
-        return epsilon_of_two_steps(asked, empty, work, delta, known, step)
+        name, value = epsilon_of_two_steps(asked, empty, work, delta, known, step)
+    return (name, value) if name == "dp_accounting.pld" else _ask_unamplified(charges, delta, relation)
+
+
+def _ask_unamplified(charges: Charges, delta: float, relation: Neighbouring) -> Named:
+    """Returns name and ε by Rényi curves, where everyone knows who takes part: at a δ that rounding would decide."""
+    query = collect_query(unamplify_charges(charges, relation), relation)
+    if query.boxes or query.curves or query.unknown:
+        return "dp_accounting", math.inf
+    with _silence():
+        return _ask_accountants(query, delta, relation is Neighbouring.ZERO_OUT_ONE, True, renyi=True)
 
 
 def _ask_for_items(
@@ -238,8 +203,9 @@ def _ask_for_items(
     return LibraryAnswer(name, importlib.metadata.version("dp-accounting"), value)
 
 
-def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool) -> Named:
-    """Returns the accountant's name and ε of Gaussians, sampled or not, by the library's accountants."""
+def _ask_accountants(query: Query, delta: float, blanked: bool, or_renyi: bool, renyi: bool = False) -> Named:
+    """Returns the accountant's name and ε of Gaussians, sampled or not, by the library's accountants; `renyi`: by the
+    second alone."""
     import dp_accounting
     from dp_accounting import pld, rdp
 
@@ -254,7 +220,7 @@ def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool)
         ("dp_accounting.pld", lambda h: pld.PLDAccountant(relation, h), moved),
         ("dp_accounting.rdp", lambda h: rdp.RdpAccountant(neighboring_relation=relation), 1.0),
     ]
-    for name, make, doubled in accountants:
+    for name, make, doubled in accountants[1:] if renyi or delta < _MIN_DELTA else accountants:
         try:
             ask = partial(_run_accountant, dp_accounting, query=query, delta=delta, doubled=doubled)
             value = sums.ask_finer(lambda h, make=make, ask=ask: ask(make(h)), query.sampled, delta, step)  # type: ignore[misc]
@@ -267,7 +233,7 @@ def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool)
     return "dp_accounting", math.inf
 
 
-def _run_accountant(library: Any, accountant: Any, query: _Query, delta: float, doubled: float) -> float | None:
+def _run_accountant(library: Any, accountant: Any, query: Query, delta: float, doubled: float) -> float | None:
     """Returns ε, or None if this accountant has no answer; `doubled`: the factor by which it multiplies a sensitivity
     itself. If memory runs out, the caller decides whether to ask another accountant.
     """
@@ -283,14 +249,14 @@ def _run_accountant(library: Any, accountant: Any, query: _Query, delta: float, 
     return value if math.isfinite(value) else None
 
 
-def _ask_by_divergences(query: _Query, delta: float, twice: bool) -> Named:
+def _ask_by_divergences(query: Query, delta: float, twice: bool) -> Named:
     """Returns the accountant's name and ε under add-or-remove-one; `twice`: of removing a unit and adding another."""
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
     if query.unknown:
         return "dp_accounting", math.inf
-    orders = _choose_orders(query)
-    curve = _compute_curve(query, orders)
+    orders = choose_orders(query)
+    curve = compute_curve(query, orders)
     if not all(map(math.isfinite, curve)):
         return "dp_accounting.rdp", math.inf
     high, order = (float(value) for value in rdp.compute_epsilon(orders, curve, delta))
@@ -303,7 +269,7 @@ def _ask_by_divergences(query: _Query, delta: float, twice: bool) -> Named:
         if whole is not None:
             result = float(whole.get_epsilon_for_delta(delta))
             name, result = split_whole(whole, whole, delta, result) if twice else ("dp_accounting.pld", result)
-            if result < math.inf:
+            if name == "dp_accounting.pld" and result < math.inf:
                 return name, result
     if twice:
         max_loss = _max_loss(query)
@@ -313,13 +279,13 @@ def _ask_by_divergences(query: _Query, delta: float, twice: bool) -> Named:
     return "dp_accounting.rdp", high
 
 
-def _max_loss(query: _Query) -> float:
+def _max_loss(query: Query) -> float:
     if query.mu or query.sampled or query.curves:
         return math.inf
     return math.fsum(count * recheck.max_loss(box) for box, count in query.boxes)
 
 
-def _compose_losses(query: _Query, delta: float, finest: float) -> Any:
+def _compose_losses(query: Query, delta: float, finest: float) -> Any:
     """Returns the library's loss distribution of the whole query, in both directions; None if there is none, or if it
     would take too long. `finest` is the step of the grid, unless that would need too many points.
     """
@@ -351,39 +317,6 @@ def _compose_losses(query: _Query, delta: float, finest: float) -> Any:
     for part in parts[1:]:
         whole = whole.compose(part, tail)
     return whole
-
-
-def _choose_orders(query: _Query) -> tuple[float, ...]:
-    """Returns the Rényi orders; only those below the maximum order, if a curve has one."""
-    if not query.curves:
-        return DEFAULT_ORDERS
-    largest = min(min(curve.max_order for curve, _ in query.curves), float(_ORDER))
-    more = np.linspace(1, largest, _MORE_ORDERS + 1)[1:].tolist()
-    return tuple(sorted({*more, *(order for order in DEFAULT_ORDERS if order < largest)}))
-
-
-def _compute_curve(query: _Query, at: tuple[float, ...]) -> list[float]:
-    """Returns Rényi divergences at these orders: Lemma 4 of Nasr et al. 2020 at whole orders, interpolated between
-    them."""
-    k_K, orders = np.arange(2, _ORDER + 1), np.array(at)
-    log_factorials = np.cumsum(np.log(np.maximum(np.arange(_ORDER + 1), 1)))
-    parts: list[tuple[float, Array, int]] = [
-        (q.rate, k_K * (k_K - 1) / (2 * q.sigma**2), count) for q, count in query.sampled
-    ]
-    parts += [(box.sampling_rate, recheck.log_moments(box), count) for box, count in query.boxes]
-    total = orders * query.mu**2 / 2
-    for q, sums_K, count in parts:
-        terms_K = sums_K + np.log(-np.expm1(-sums_K)) + k_K * math.log(q) - log_factorials[k_K]
-        scaled = [0.0]
-        for order in range(2, _ORDER + 1):
-            rest = order - k_K[: order - 1]
-            logs = terms_K[: order - 1] + log_factorials[order] - log_factorials[rest]
-            logs = logs + rest * math.log1p(-q) if q < 1 else logs[-1:]
-            scaled.append(float(np.logaddexp(0.0, np.logaddexp.reduce(logs))))
-        total = total + count * np.interp(orders, np.arange(1, _ORDER + 1), scaled) / (orders - 1)
-    for curve, count in query.curves:
-        total = total + count * curve.divergences(orders)
-    return [float(value) for value in total]
 
 
 @contextlib.contextmanager

@@ -98,7 +98,7 @@ def split_epsilon(removed: Curve, added: Curve, delta: float, most: float) -> fl
 
 
 def refine_epsilon(charges: Sequence[Charge], relation: Neighbouring, delta: float, even: Answer) -> Answer:
-    """Returns ε at δ by the best split, from the loss distributions of both directions; `even`, by two equal steps, if
+    """Returns ε at δ by the best split, from the loss distributions of both directions; `even`, a bound that is known, if
     that is no more or there are none."""
     half = even.value / 2
     if not 0 < half < _LARGEST_HALF:
@@ -113,7 +113,7 @@ def refine_epsilon(charges: Sequence[Charge], relation: Neighbouring, delta: flo
 def refine_deltas(
     charges: Sequence[Charge], relation: Neighbouring, epsilons: Sequence[float], even: Sequence[Answer]
 ) -> list[Answer]:
-    """Returns δ at each ε by the best split; that of `even`, by two equal steps, where it is no more.
+    """Returns δ at each ε by the best split; that of `even`, a bound already known, where it is no more.
 
     Grids are made for the δ known so far; where the split gives far less, they are made again.
     """
