@@ -237,7 +237,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p102-correlated": ("mechanism.noise.multiplier=15.5209",),
     "p176-sampling": ("mechanism.sampling.scheme=fixed_order",),
     "p176-adaptive": (
-        "mechanism.clip={norm: 1.0}",
+        "mechanism.clip.mode=flat",
         "mechanism.clip={mode: per_layer, norm: 1.0}",
         "mechanism.clip={mode: automatic, norm: 1.0}",
     ),
