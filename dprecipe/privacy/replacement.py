@@ -98,8 +98,8 @@ def split_epsilon(removed: Curve, added: Curve, delta: float, most: float) -> fl
 
 
 def refine_epsilon(charges: Sequence[Charge], relation: Neighbouring, delta: float, even: Answer) -> Answer:
-    """Returns ε at δ by the best split, from the loss distributions of both directions; `even`, a bound that is known, if
-    that is no more or there are none."""
+    """Returns ε at δ by the best split, from the loss distributions of both directions; `even`, a bound that is known,
+    if that is no more or there are none."""
     half = even.value / 2
     if not 0 < half < _LARGEST_HALF:
         return even

@@ -85,6 +85,8 @@ def test_a_divisor_is_the_expected_batch_up_to_a_rates_rounding() -> None:
 def test_permuted_batches_are_full_with_a_unit_less(size: int, batches: int) -> None:
     pace = Pace.of(PermutedSampling(scheme="permuted", batch_size=10), size)
     assert (pace.steps_per_event, pace.expected_batch, pace.sampling_rate) == (batches, 10.0, None)
+    assert pace.passes(3) == 3
+    assert pace.last_steps(float(pace.passes(3)), None) == batches  # a length that was solved is planned again as it is
 
 
 def test_dealt_batches_share_all_units() -> None:

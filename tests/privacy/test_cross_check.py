@@ -10,7 +10,7 @@ from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.dealt_sums import DealtGaussian
+from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import FixedSizeGaussian, Gaussian, PoissonGaussian, TruncatedPoissonGaussian
 from dprecipe.release import recompute
@@ -309,3 +309,22 @@ def test_a_tiny_epsilon_is_asked_for_on_a_finer_grid(event, count, delta, relati
     answer = cross_check.ask_library(charges, delta, relation)
     assert answer.name == "dp_accounting.pld"
     assert 0 < answer.epsilon <= ours * 1.001
+
+
+@pytest.mark.parametrize(
+    ("event", "count", "delta", "relation"),
+    [
+        (PermutedGaussian(1438, 128, 11, 3.0), 10, 1e-12, Neighbouring.ZERO_OUT_ONE),
+        (PermutedGaussian(1438, 128, 11, 3.0), 10, 1e-11, REPLACE),
+        (DealtGaussian(0.5, 12), 5, 1e-6, REPLACE),
+        (DealtGaussian(3.0, 12), 10, 1e-18, ADD),
+        (PoissonGaussian(0.09, 3.0), 113, 1e-14, ADD),
+    ],
+)
+def test_where_rounding_would_decide_curves_are_compared(event, count, delta, relation):
+    charges = (Charge(event, count),)
+    answer = cross_check.ask_library(charges, delta, relation)
+    curves = accountants.epsilon(charges, delta, relation, "rdp")
+    assert answer.name == "dp_accounting.rdp"
+    assert answer.epsilon == pytest.approx(curves, rel=recompute.RENYI_ORDERS)
+    assert accountants.epsilon(charges, delta, relation, "pld") <= curves

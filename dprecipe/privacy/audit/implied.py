@@ -46,9 +46,12 @@ def step_curve(event: Event) -> tuple[tuple[float, float], ...]:
 def run_curve(
     charges: Sequence[Charge], neighbouring: Neighbouring, accountant: str, epsilon: float
 ) -> tuple[tuple[float, float], ...]:
-    """Returns points (ε', δ), rounded up, of the profile of a run that claims this ε."""
+    """Returns points (ε', δ), rounded up, of the profile of a run that claims this ε, for a canary: it keeps its place
+    and contributes or not, which where batches have one size costs more than to join or to leave."""
+    relation = Neighbouring(neighbouring)
+    relation = Neighbouring.ZERO_OUT_ONE if relation is Neighbouring.ADD_OR_REMOVE_ONE else relation
     grid = [round_up(epsilon * k / _RUN_POINTS) for k in range(_RUN_POINTS + 1)] if epsilon > 0 else [0.0]
-    return _list_points(charges, neighbouring, accountant, grid)
+    return _list_points(charges, relation, accountant, grid)
 
 
 def _list_points(

@@ -6,10 +6,10 @@ import pytest
 
 from dprecipe.privacy import accountants, gdp
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.audit.implied import implied_epsilon, step_curve, step_mu
+from dprecipe.privacy.audit.implied import implied_epsilon, run_curve, step_curve, step_mu
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.grouped_sums import GroupedGaussian
-from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian, PoissonLaplace
+from dprecipe.privacy.noisy_sums import FixedSizeGaussian, Gaussian, PoissonGaussian, PoissonLaplace
 from dprecipe.privacy.rounding import round_down
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
@@ -59,3 +59,12 @@ def test_laplace_noise_is_pure_from_its_largest_loss():
     for epsilon, delta in curve:
         exact = max(0.0, 1 - math.exp((epsilon - 0.5) / 2))
         assert exact <= delta <= exact + 2e-4
+
+
+@pytest.mark.parametrize("event", [FixedSizeGaussian(500, 40, 2.0), PoissonGaussian(0.08, 2.0)])
+def test_a_run_is_held_against_the_curve_of_a_canary_that_keeps_its_place(event):
+    charges = [Charge(event, 20)]
+    at = [e for e, _ in run_curve(charges, Neighbouring.ADD_OR_REMOVE_ONE, "pld", 1.5)]
+    kept = [d for _, d in run_curve(charges, Neighbouring.ADD_OR_REMOVE_ONE, "pld", 1.5)]
+    expected = accountants.profile(charges, Neighbouring.ZERO_OUT_ONE, "pld", at)
+    assert kept == pytest.approx([d for _, d in expected], rel=1e-5)
