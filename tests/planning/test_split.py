@@ -63,7 +63,7 @@ def test_no_logger_tells_how_long_a_run_on_one_side_takes() -> None:
 
 def test_only_mechanisms_that_need_no_number_of_units_take_a_split() -> None:
     assert {kind: mechanism_of(kind).can_split for kind in MECHANISMS} == {
-        "dpsgd": True, "encoded": True, "pate": True, "pnsgd": False,
+        "dpsgd": True, "encoded": True, "pate": True, "pnsgd": False, "correlated": True,
     }  # fmt: skip
 
 

@@ -103,7 +103,7 @@ def test_it_is_compiled_where_it_pays_and_before_it_is_compared(
     monkeypatch.setattr(noise_check, "compile_keystream", lambda device: done.append("compiled") or "compiled")
     monkeypatch.setattr(noise_check, "keystream_known", lambda device: done.append("compared"))
     monkeypatch.setattr(
-        noise_check, "_draw_noise", lambda plan, charge, place, count, bound: Keystream(KEY, CPU).next(1).numpy()
+        noise_check, "_draw_noises", lambda plan, charge, place, count, bound: [Keystream(KEY, CPU).next(1).numpy()]
     )
     monkeypatch.setattr(noise_check, "measure_noise", lambda *_: "measured")
     plan = small(*settings)

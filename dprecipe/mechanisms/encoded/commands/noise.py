@@ -271,7 +271,7 @@ def as_encoding(loaded: Loaded) -> Encoded:
             "kind": "encoded",
             "codebook": GaussianCodebook(source="gaussian", size=1, norm=steps.norm),
             "noise": {"family": "gaussian", "multiplier": steps.multiplier},
-            "sampling": steps.sampling.model_dump(),
+            "sampling": steps.sampling.model_dump(exclude_none=True),
         }
     )
     _refuse(loaded, account.check(spec, Facts.of(recipe)))
