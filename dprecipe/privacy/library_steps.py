@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dprecipe.privacy.library_sums import Asked, compose_batches
-from dprecipe.privacy.replacement import Curve, split_epsilon
+from dprecipe.privacy.replacement import Curve, Directions, split_epsilon
 from dprecipe.privacy.workload import Workload
 
 _TOLERANCE = 2e-4
@@ -65,9 +65,9 @@ def split_whole(whole: Any, other: Any, delta: float, half: float, most: float =
     return ("dp_accounting.pld", value) if more < value * (1 + _TOLERANCE) else ("dp_accounting", more)
 
 
-def _list_directions(whole: Any, other: Any, most: float, error: float) -> Iterator[tuple[Curve, Curve]]:
-    """Yields δ at each ε from 0 to `most`, raised by `error`, of removing a unit and of adding one: either is `whole`,
-    and the other `other`. Chords, straight in exp(ε), bound δ."""
+def _list_directions(whole: Any, other: Any, most: float, error: float) -> Iterator[tuple[Directions, Directions]]:
+    """Yields the curves of the unit that is removed and of the one that is added, from ε = 0 to `most`, raised by
+    `error`: either is `whole`, and the other `other`. Chords, straight in exp(ε), bound δ."""
     knots = np.linspace(0.0, most, _KNOTS)
 
     def curve(pmf: Any) -> Curve:
@@ -79,6 +79,10 @@ def _list_directions(whole: Any, other: Any, most: float, error: float) -> Itera
         deltas_K = np.maximum(above[at] - np.exp(knots) * weighted[at], 0.0) + dense._infinity_mass + error
         return lambda epsilon: float(np.interp(math.exp(epsilon), np.exp(knots), deltas_K))
 
-    yield curve(whole._pmf_remove), curve(other._pmf_add)
+    first, second = (
+        (curve(one._pmf_remove), curve(one._pmf_add))
+        for one in ((whole, other) if other is not whole else (whole,) * 2)
+    )
+    yield first, second
     if other is not whole:
-        yield curve(other._pmf_remove), curve(whole._pmf_add)
+        yield second, first

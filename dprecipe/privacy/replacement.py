@@ -17,6 +17,8 @@ from dprecipe.privacy.workload import summarise_charges
 
 Curve = Callable[[float], float]
 """A bound of δ at each ε >= 0, in one direction."""
+Directions = tuple[Curve, Curve]
+"""The curves of removing a unit, and of adding the same one."""
 
 _LARGEST_HALF = 300.0
 """Half of the largest ε that is searched."""
@@ -52,18 +54,19 @@ def epsilon_of_two(epsilon_at: Callable[[float], Answer], delta: float) -> Answe
     return Answer(math.inf, result.accountant)
 
 
-def split_delta(removed: Curve, added: Curve, epsilon: float) -> float:
-    """Returns δ at ε >= 0 of removing a unit and adding another, by nearly the best split of ε.
+def split_delta(one: Directions, other: Directions, epsilon: float) -> float:
+    """Returns δ at ε >= 0 of removing `one` unit and adding an `other`, by nearly the best split of ε.
 
-    Guarantees: an upper bound, whatever the split. Below 0 a direction follows from the other: H_{-ε}(P‖Q) = 1 -
-    exp(-ε) + exp(-ε) H_ε(Q‖P).
+    Guarantees: an upper bound, whatever the split. Below 0 a direction follows from the reverse one of the same unit:
+    H_{-ε}(P‖Q) = 1 - exp(-ε) + exp(-ε) H_ε(Q‖P).
     """
+    (removed, restored), (dropped, added) = one, other
 
-    def one_way(one: Curve, other: Curve, at: float) -> float:
-        return one(at) if at >= 0 else -math.expm1(at) + math.exp(at) * other(-at)
+    def follow(curve: Curve, reverse: Curve, at: float) -> float:
+        return curve(at) if at >= 0 else -math.expm1(at) + math.exp(at) * reverse(-at)
 
     def bound(s: float) -> float:
-        return one_way(removed, added, s) + math.exp(s) * one_way(added, removed, epsilon - s)
+        return follow(removed, restored, s) + math.exp(s) * follow(added, dropped, epsilon - s)
 
     even = bound(epsilon / 2)
     beyond = min(_FARTHEST, -math.log1p(-even)) if even < 1 else _FARTHEST  # farther out, 1 - exp(s) alone is more
@@ -84,12 +87,12 @@ def split_delta(removed: Curve, added: Curve, epsilon: float) -> float:
     return min(1.0, even, best[0], at_left, at_right)
 
 
-def split_epsilon(removed: Curve, added: Curve, delta: float, most: float) -> float:
+def split_epsilon(one: Directions, other: Directions, delta: float, most: float) -> float:
     """Returns nearly the least ε at δ by `split_delta`; `most`, a bound already known, if there is no smaller one."""
     from scipy import optimize
 
     def excess(epsilon: float) -> float:
-        return math.log(max(split_delta(removed, added, epsilon), 1e-300)) - math.log(delta)
+        return math.log(max(split_delta(one, other, epsilon), 1e-300)) - math.log(delta)
 
     if not 0 < most < 2 * _LARGEST_HALF or not excess(most) < 0 < excess(0.0):
         return most
@@ -103,10 +106,9 @@ def refine_epsilon(charges: Sequence[Charge], relation: Neighbouring, delta: flo
     half = even.value / 2
     if not 0 < half < _LARGEST_HALF:
         return even
-    least = 0.0
-    one = delta / (1 + math.exp(half))
-    for removed, added in _list_steps(charges, relation, one, half, one):
-        least = max(least, split_epsilon(removed, added, delta, even.value))
+    least, at = 0.0, delta / (1 + math.exp(half))
+    for one, other in _list_steps(charges, relation, at, half, at):
+        least = max(least, split_epsilon(one, other, delta, even.value))
     return Answer(least, "pld") if 0 < least < even.value else even
 
 
@@ -136,25 +138,23 @@ def refine_deltas(
 
 def _list_steps(
     charges: Sequence[Charge], relation: Neighbouring, delta: float, epsilon: float, least: float
-) -> Iterator[tuple[Curve, Curve]]:
-    """Yields the curves of removing one unit and of adding another, near ε at δ and down to a δ of `least`, for
-    either order of both; a unit that is zeroed out gives way to one that contributes nothing."""
+) -> Iterator[tuple[Directions, Directions]]:
+    """Yields the curves of the unit that is removed and of the one that is added, near ε at δ and down to a δ of
+    `least`, for either order of both; a unit that is zeroed out gives way to one that contributes nothing."""
     first = _find_directions(charges, delta, epsilon, least)
     if first is None:
         return
     empty = [Charge(charge.event.of_null_unit(), charge.count) for charge in charges]
     if relation is not Neighbouring.ZERO_OUT_ONE or empty == list(charges):
-        yield first
+        yield first, first
     elif (second := _find_directions(empty, delta, epsilon, least)) is not None:
-        yield first[0], second[1]
-        yield second[0], first[1]
+        yield first, second
+        yield second, first
     else:
-        yield first
+        yield first, first
 
 
-def _find_directions(
-    charges: Sequence[Charge], delta: float, epsilon: float, least: float
-) -> tuple[Curve, Curve] | None:
+def _find_directions(charges: Sequence[Charge], delta: float, epsilon: float, least: float) -> Directions | None:
     work = summarise_charges(charges, Neighbouring.ADD_OR_REMOVE_ONE)
     if not work.has_losses or work.whole or work.items:
         return None
