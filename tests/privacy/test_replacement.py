@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dprecipe.privacy import gdp
-from dprecipe.privacy.replacement import Directions, split_delta, split_epsilon
+from dprecipe.privacy.replacement import split_delta, split_epsilon
 
 
 def of(mu: float):
