@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -170,3 +171,15 @@ def test_old_words_do_not_come_back() -> None:
     for name in (page for page in pages if page != "docs/reference/glossary.md"):
         text = re.sub(r"`[^`]+`|\([^)]*\.md[^)]*\)", "", read_text(ROOT / name))
         assert not old.search(text), f"{name}: {old.search(text)}"
+
+
+def test_no_page_says_a_thing_twice() -> None:
+    """As a merge that keeps both versions would. Pitfalls may share a test; examples share lines of recipes."""
+    for page in (ROOT / "CHANGELOG.md", *DOCUMENTS):
+        text = re.sub(r"^```.*?^```", "", read_text(page), flags=re.DOTALL | re.MULTILINE)
+        lines = Counter(line.strip() for line in text.splitlines() if len(line) > 60 and "::test_" not in line)
+        starts = Counter(re.findall(r"^- (\*\*[^*]+:\*\*)", text, re.MULTILINE))
+        twice = [what for what, count in (lines + starts).items() if count > 1 and not what.startswith("|--")]
+        assert not twice, f"{identify(page)}: {twice[:3]}"
+    changelog = read_text(ROOT / "CHANGELOG.md")
+    assert max(len(version.splitlines()) for version in changelog.split("\n## ")) <= 60
