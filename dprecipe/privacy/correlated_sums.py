@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -19,13 +18,13 @@ from dprecipe.privacy.correlation.recheck import compute_pass_energy
 from dprecipe.privacy.correlation.strategies import MAX_BANDS, Banded, PreviousStep
 from dprecipe.privacy.event_kinds import register_event
 from dprecipe.privacy.events import Event, Rate, check_positive, check_rate
+from dprecipe.privacy.grouped_sums import JointEvent
 from dprecipe.privacy.noisy_sums import Gaussian, GaussianEvent, PoissonGaussian
 from dprecipe.privacy.questions import GaussianSum, Question
 from dprecipe.privacy.sampling import CyclicPoisson, FixedOrder, Sampling
 
 if TYPE_CHECKING:
-    from dprecipe.privacy.curves import Array
-    from dprecipe.privacy.loss import LossPair
+    pass
 
 
 @register_event
@@ -93,7 +92,7 @@ class CycleGaussian(GaussianEvent):
 
 @register_event
 @dataclass(frozen=True, slots=True)
-class BandedGaussian(GaussianEvent):
+class BandedGaussian(JointEvent):
     """As many steps as there are `coefficients`, the first column of a banded matrix that correlates their noise. Each
     unit is in one of as many parts; step t draws from part t, at `part_rate`.
 
@@ -107,7 +106,6 @@ class BandedGaussian(GaussianEvent):
     """
 
     kind: ClassVar[str] = "banded_gaussian"
-    integrates: ClassVar[bool] = True
     noise_multiplier: PositiveFloat
     part_rate: Rate
     coefficients: Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1, max_length=MAX_BANDS)]
@@ -123,7 +121,7 @@ class BandedGaussian(GaussianEvent):
         return Banded(self.coefficients)
 
     @property
-    def _joint(self) -> PoissonGaussian:
+    def joint(self) -> PoissonGaussian:
         return PoissonGaussian(self.part_rate, self.noise_multiplier / self.strategy.norm)
 
     @property
@@ -131,33 +129,14 @@ class BandedGaussian(GaussianEvent):
         return len(self.coefficients)
 
     @property
-    def participation(self) -> float:
-        return self._joint.participation
-
-    @property
     def line_weight(self) -> int:
         return 1 + len(self.coefficients) // 8
-
-    def squared_mu(self, count: int, relation: Neighbouring) -> float | None:
-        return self._joint.squared_mu(count, relation)
 
     def together(self, size: int, relation: Neighbouring) -> Event | None:
         """Returns no event for a group whose members may be in different parts: their steps overlap in the noise."""
         if self.part_rate == 1 or len(self.coefficients) == 1:
-            return self._joint.together(size, relation)
+            return self.joint.together(size, relation)
         return None
-
-    def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
-        return self._joint.rdp(orders, relation)
-
-    def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
-        return self._joint.losses(relation, step, tail)
-
-    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
-        return self._joint.screening_bound(relation)
-
-    def stand_in(self) -> Event:
-        return self._joint
 
     def sampling(self) -> Sampling:
         return CyclicPoisson(len(self.coefficients), self.part_rate)

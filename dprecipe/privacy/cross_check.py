@@ -22,7 +22,7 @@ import contextlib
 import importlib.metadata
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -222,8 +222,8 @@ def _ask_accountants(query: Query, delta: float, blanked: bool, or_renyi: bool, 
     ]
     for name, make, doubled in accountants[1:] if renyi or delta < _MIN_DELTA else accountants:
         try:
-            ask = partial(_run_accountant, dp_accounting, query=query, delta=delta, doubled=doubled)
-            value = sums.ask_finer(lambda h, make=make, ask=ask: ask(make(h)), query.sampled, delta, step)  # type: ignore[misc]
+            ask = partial(_run_accountant, dp_accounting, make, query, delta, doubled)
+            value = sums.ask_finer(ask, query.sampled, delta, step)
         except MemoryError:
             if not or_renyi:
                 raise
@@ -233,10 +233,13 @@ def _ask_accountants(query: Query, delta: float, blanked: bool, or_renyi: bool, 
     return "dp_accounting", math.inf
 
 
-def _run_accountant(library: Any, accountant: Any, query: Query, delta: float, doubled: float) -> float | None:
-    """Returns ε, or None if this accountant has no answer; `doubled`: the factor by which it multiplies a sensitivity
-    itself. If memory runs out, the caller decides whether to ask another accountant.
+def _run_accountant(
+    library: Any, make: Callable[[float], Any], query: Query, delta: float, doubled: float, step: float
+) -> float | None:
+    """Returns ε, or None if the accountant that `make` makes on a grid of `step` has no answer; `doubled`: the factor
+    by which it multiplies a sensitivity itself. If memory runs out, the caller decides whether to ask another one.
     """
+    accountant = make(step)
     try:
         if query.mu > 0:
             accountant.compose(library.GaussianDpEvent(float(doubled / query.mu)))

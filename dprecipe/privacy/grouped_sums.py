@@ -25,9 +25,43 @@ if TYPE_CHECKING:
     from dprecipe.privacy.loss import LossPair
 
 
+class JointEvent(Event):
+    """The base class of events whose sums together are one sum of Poisson batches with Gaussian noise, `joint`."""
+
+    __slots__ = ()
+    integrates: ClassVar[bool] = True
+
+    @property
+    def joint(self) -> PoissonGaussian:
+        """The one sum."""
+        raise NotImplementedError(self.kind)
+
+    @property
+    def participation(self) -> float:
+        return self.joint.participation
+
+    def squared_mu(self, count: int, relation: Neighbouring) -> float | None:
+        return self.joint.squared_mu(count, relation)
+
+    def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
+        return self.joint.rdp(orders, relation)
+
+    def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
+        return self.joint.losses(relation, step, tail)
+
+    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
+        return self.joint.screening_bound(relation)
+
+    def stand_in(self) -> Event:
+        return self.joint
+
+    def noise_distribution(self) -> Distribution:
+        return self.joint.noise_distribution()
+
+
 @register_event
 @dataclass(frozen=True, slots=True)
-class GroupedGaussian(Event):
+class GroupedGaussian(JointEvent):
     """A `PoissonGaussian` whose sum is in groups of coordinates, each with its own norm C_g and noise multiplier z_g: a
     unit's contribution to a group has norm at most C_g, and the group's noise has standard deviation z_g C_g.
 
@@ -39,7 +73,6 @@ class GroupedGaussian(Event):
     """
 
     kind: ClassVar[str] = "grouped_gaussian"
-    integrates: ClassVar[bool] = True
     sampling_rate: Rate
     groups: tuple[tuple[PositiveFloat, PositiveInt], ...]
 
@@ -73,12 +106,8 @@ class GroupedGaussian(Event):
         return tuple(joint / multiplier for multiplier in self.group_multipliers)
 
     @property
-    def _joint(self) -> PoissonGaussian:
+    def joint(self) -> PoissonGaussian:
         return PoissonGaussian(self.sampling_rate, self.noise_multiplier)
-
-    @property
-    def participation(self) -> float:
-        return float(self.sampling_rate)
 
     def scale_noise(self, factor: float) -> Event:
         return GroupedGaussian(self.sampling_rate, tuple((z * factor, count) for z, count in self.groups))
@@ -86,24 +115,6 @@ class GroupedGaussian(Event):
     @property
     def line_weight(self) -> int:
         return 1 + len(self.groups) // 8
-
-    def squared_mu(self, count: int, relation: Neighbouring) -> float | None:
-        return self._joint.squared_mu(count, relation)
-
-    def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
-        return self._joint.rdp(orders, relation)
-
-    def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
-        return self._joint.losses(relation, step, tail)
-
-    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
-        return self._joint.screening_bound(relation)
-
-    def stand_in(self) -> Event:
-        return self._joint
-
-    def noise_distribution(self) -> Distribution:
-        return self._joint.noise_distribution()
 
     def sampling(self) -> Sampling:
         return EveryUnit() if self.sampling_rate == 1 else PoissonBatch(self.sampling_rate)

@@ -100,32 +100,32 @@ def split_epsilon(one: Directions, other: Directions, delta: float, most: float)
     return epsilon if epsilon < most and excess(epsilon) <= 0 else most
 
 
-def refine_epsilon(charges: Sequence[Charge], relation: Neighbouring, delta: float, even: Answer) -> Answer:
-    """Returns ε at δ by the best split, from the loss distributions of both directions; `even`, a bound that is known,
+def refine_epsilon(charges: Sequence[Charge], relation: Neighbouring, delta: float, known: Answer) -> Answer:
+    """Returns ε at δ by the best split, from the loss distributions of both directions; `known`, another bound,
     if that is no more or there are none."""
-    half = even.value / 2
+    half = known.value / 2
     if not 0 < half < _LARGEST_HALF:
-        return even
+        return known
     least, at = 0.0, delta / (1 + math.exp(half))
     for one, other in _list_steps(charges, relation, at, half, at):
-        least = max(least, split_epsilon(one, other, delta, even.value))
-    return Answer(least, "pld") if 0 < least < even.value else even
+        least = max(least, split_epsilon(one, other, delta, known.value))
+    return Answer(least, "pld") if 0 < least < known.value else known
 
 
 def refine_deltas(
-    charges: Sequence[Charge], relation: Neighbouring, epsilons: Sequence[float], even: Sequence[Answer]
+    charges: Sequence[Charge], relation: Neighbouring, epsilons: Sequence[float], known: Sequence[Answer]
 ) -> list[Answer]:
-    """Returns δ at each ε by the best split; that of `even`, a bound already known, where it is no more.
+    """Returns δ at each ε by the best split; that of `known`, other bounds, where it is no more.
 
     Grids are made for the δ known so far; where the split gives far less, they are made again.
     """
-    answers = list(even)
+    answers = list(known)
     for _ in range(_REFINED):
-        known = sorted((e, answer.value) for e, answer in zip(epsilons, answers, strict=True) if answer.value > 0)
-        middle, at = known[len(known) // 2] if known else (0.0, 0.0)
+        points = sorted((e, answer.value) for e, answer in zip(epsilons, answers, strict=True) if answer.value > 0)
+        middle, at = points[len(points) // 2] if points else (0.0, 0.0)
         if not 0 < middle < 2 * _LARGEST_HALF:
             break
-        half, least = middle / 2, known[-1][1]
+        half, least = middle / 2, points[-1][1]
         steps = list(_list_steps(charges, relation, at / (1 + math.exp(half)), half, least / (1 + math.exp(half))))
         for i, e in enumerate(epsilons):
             if steps and e < 2 * _LARGEST_HALF:

@@ -124,7 +124,7 @@ def test_the_specified_program_raises_alarms_at_the_level(ideal: list[Scores], l
 
 @pytest.mark.parametrize(("level", "known"), [(0.05, 2.47), (0.005, 2.20)])
 def test_the_median_run_at_epsilon_3(ideal: list[Scores], level: float, known: float) -> None:
-    """What 1,000 canaries agree with, as the ε of a Gaussian pair. The known values are medians of 500 simulated runs,
+    """The ε of a Gaussian pair that 1,000 canaries agree with. The known values are medians of 500 simulated runs,
     with a standard error of 0.017; that of these 1,000 is 0.012."""
     values = [gdp.epsilon(lower_mu_of_scores(scores, 1 - level), 1e-5) for scores in ideal[::2]]
     assert np.median(values) == pytest.approx(known, abs=0.05)

@@ -95,7 +95,7 @@ def test_the_noise_of_a_run_in_closed_form(inputs: dict, value: float, tolerance
 
 
 def energies(column: NDArray, batches: int, passes: int) -> list[float]:
-    """What each pass adds to the squared sensitivity."""
+    """The part of the squared sensitivity that each pass adds."""
     squares = [in_order(column, batches, (0, batches * count)) ** 2 for count in range(1, passes + 1)]
     return [after - before for before, after in itertools.pairwise([0.0, *squares])]
 

@@ -252,7 +252,7 @@ def test_correlated_noise_takes_back_a_share_of_the_step_before_within_a_pass_an
 
 
 def test_correlated_noise_is_on_the_lattice_of_the_fresh_noise_and_rounded_once(tmp_path: Path) -> None:
-    """What is released is the sum plus all of the noise, in double precision, rounded to the nearest multiple."""
+    """The release is the sum plus all of the noise, in double precision, rounded to the nearest multiple."""
     sums = torch.linspace(-3, 3, 1001, dtype=torch.float64)
     noisy = release_all(gate(tmp_path / "l", 1, CYCLE), ClippedSum(sums, 1.0))
     spacing = lattice_spacing(CYCLE.noise_multiplier)
