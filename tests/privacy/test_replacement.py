@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from dprecipe.privacy import gdp
-from dprecipe.privacy.replacement import split_delta, split_epsilon
+from dprecipe.privacy import gdp, replacement
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.dealt_sums import PermutedGaussian
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.profile import Answer
+from dprecipe.privacy.replacement import Directions, refine_epsilon, split_delta, split_epsilon
 
 
-def of(mu: float):
+def of(mu: float) -> Directions:
     return (lambda epsilon: gdp.delta(mu, epsilon), lambda epsilon: gdp.delta(mu, epsilon))
 
 
@@ -28,3 +32,22 @@ def test_epsilon_at_a_delta_is_that_of_the_chain(delta: float) -> None:
     exact = gdp.epsilon(2.5, delta)
     assert exact * (1 - 1e-9) <= split_epsilon(of(0.5), of(2.0), delta, 3 * exact) <= exact * (1 + 1e-4)
     assert split_epsilon(of(0.5), of(2.0), delta, 0.9 * exact) == 0.9 * exact  # a smaller bound is known
+
+
+@pytest.mark.parametrize(("relation", "orders"), [(Neighbouring.ZERO_OUT_ONE, 2), (Neighbouring.REPLACE_ONE, 1)])
+def test_a_unit_and_one_that_contributes_nothing_give_way_in_either_order(
+    relation: Neighbouring, orders: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The larger of both counts, whichever it is."""
+    asked: list[tuple[Directions, Directions]] = []
+    costs = iter([2.0, 3.0])
+
+    def split(one: Directions, other: Directions, delta: float, most: float) -> float:
+        asked.append((one, other))
+        return next(costs)
+
+    monkeypatch.setattr(replacement, "split_epsilon", split)
+    charges = [Charge(PermutedGaussian(1438, 128, 11, 3.0), 2)]
+    found = refine_epsilon(charges, relation, 1e-5, Answer(9.0, "pld"))
+    assert (len(asked), found.value) == (orders, 1.0 + orders)
+    assert asked[-1] == asked[0][::-1]
