@@ -6,7 +6,7 @@
 |---|---|
 | no units, or no unit sampled | empty; released and charged like any other |
 | one unit | included with the same probability as among many |
-| a rate of 1 or more | every unit |
+| a rate of 1 or more | every unit, or every unit of the part |
 | a Poisson batch larger than its cap | a uniformly random subset of it, of the size of the cap |
 | a dealt batch larger than its cap | the units with the highest of secret random priorities |
 | more batches than units to deal | some of the batches are empty |
@@ -17,13 +17,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.noise.entropy import Stream
 from dprecipe.privacy.events import Event
-from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedOrder, FixedSizeBatch, PermutedBatches, PoissonBatch
+from dprecipe.privacy.sampling import (
+    CyclicPoisson,
+    DealtBatches,
+    EveryUnit,
+    FixedOrder,
+    FixedSizeBatch,
+    PermutedBatches,
+    PoissonBatch,
+)
 
 UnitNumbers = NDArray[np.int64]
 _CHUNK = 1 << 21
@@ -40,9 +49,29 @@ def stream_number(event: Event, ticket: int) -> int:
     return ORDER if isinstance(event.sampling(), FixedOrder) else ticket
 
 
-def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers]:
+@final
+class Parts:
+    """The parts of the units, each of which an event draws from in turn: dealt once, and kept for all of an attempt."""
+
+    def __init__(self, count: int, units: int, stream: Stream) -> None:
+        self.count = count
+        self._order, self._ends = deal_units(count, units, stream)
+
+    @staticmethod
+    def deal(event: Event, units: int, stream: Stream) -> Parts | None:
+        """Deals the parts that the event draws from, by the stream of number `ORDER`; None if it has none."""
+        sampling = event.sampling()
+        return Parts(sampling.parts, units, stream) if isinstance(sampling, CyclicPoisson) else None
+
+    def draw(self, part: int, rate: float, stream: Stream) -> UnitNumbers:
+        """Includes each unit of a part independently with probability `rate`."""
+        units = self._order[self._ends[part] : self._ends[part + 1]]
+        return units[draw_poisson(rate, len(units), stream)].astype(np.int64)
+
+
+def draw_batch(event: Event, units: int, stream: Stream, parts: Parts | None = None) -> Iterator[UnitNumbers]:
     """Draws the batches of one event: one for a sampled or full step, all batches of the epoch where units are dealt
-    or permuted, or of the pass where they keep their order.
+    or permuted, or of the pass where they keep their order, or one from each part.
 
     Each batch is (B,) int64, increasing unit numbers in [0, units); it may be empty.
 
@@ -50,6 +79,7 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
         event: what the step releases; its `sampling()` decides the batch.
         units: units in the data set, >= 0.
         stream: the secret stream of this step, see `stream_number`.
+        parts: those of the attempt, where the event draws from parts.
 
     Raises:
         TypeError: the event draws no batch.
@@ -74,6 +104,9 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
             order, ends = deal_units(batches, units, stream)
             for start, end in pairwise(ends):
                 yield order[start:end].astype(np.int64)
+        case CyclicPoisson(count, rate) if parts is not None and parts.count == count:
+            for part in range(count):
+                yield parts.draw(part, rate, stream)
         case PermutedBatches(batch, batches):
             order = draw_order(units, stream)
             for start in range(0, batch * batches, batch):

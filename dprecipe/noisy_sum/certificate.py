@@ -62,6 +62,10 @@ PARTICIPATION = {
         "in one batch of each pass, always the same",
         "are together in one batch of each pass, always the same",
     ),
+    "cyclic_poisson": (
+        "sampled by itself when it is the turn of its part of the data",
+        "are sampled together when it is the turn of their part of the data,",
+    ),
     "dealt": ("dealt to one batch of each epoch", "are dealt together to one batch of each epoch"),
     "capped_dealt": (
         "dealt to one batch of each epoch, and left out where that is full",

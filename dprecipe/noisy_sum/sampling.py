@@ -20,7 +20,15 @@ from pydantic import Discriminator, Field, Tag
 
 from dprecipe.language.base import Auto, Block, PositiveInt, Schedule, word_form
 from dprecipe.privacy.events import Charge, Event
-from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedOrder, FixedSizeBatch, PermutedBatches, PoissonBatch
+from dprecipe.privacy.sampling import (
+    CyclicPoisson,
+    DealtBatches,
+    EveryUnit,
+    FixedOrder,
+    FixedSizeBatch,
+    PermutedBatches,
+    PoissonBatch,
+)
 
 
 def piece_starts(schedule: int, run: int, max_pieces: int) -> set[int]:
@@ -74,6 +82,13 @@ class FixedOrderSampling(Block):
     """Each unit is dealt to one step of the pass, once for all passes of an attempt."""
 
     scheme: Literal["fixed_order"]
+    batch_size: PositiveInt = Field(description="expected size of a batch, in units")
+
+
+class CyclicPoissonSampling(Block):
+    """Each unit is in one of as many parts as noise has bands, for all of an attempt; steps draw from parts in turn."""
+
+    scheme: Literal["cyclic_poisson"]
     batch_size: PositiveInt = Field(description="expected size of a batch, in units")
 
 
@@ -253,8 +268,8 @@ class MayHaveUniformSteps(Protocol):
         """Returns its steps; None if they are not equal, or their noise is not Gaussian."""
 
 
-UNSAMPLED = ("full_batch", "dealt", "permuted", "fixed_order")
-"""Schemes without a sampling rate."""
+UNSAMPLED = ("full_batch", "dealt", "permuted", "fixed_order", "cyclic_poisson")
+"""Schemes without one sampling rate for all units."""
 
 
 def noise_multiplier(event: Event) -> float:
@@ -284,7 +299,7 @@ def sampling_rate(event: Event, scheme: str, size: int) -> float | None:
             return batch / size
         case EveryUnit():
             return None if scheme in UNSAMPLED else 1.0
-        case DealtBatches() | PermutedBatches() | FixedOrder():
+        case DealtBatches() | PermutedBatches() | FixedOrder() | CyclicPoisson():
             return None
     raise TypeError(f"an event of kind {event.kind} has no sampling rate")
 
@@ -299,6 +314,8 @@ def expected_batch(event: Event, size: int) -> float:
             return shortest_number(rate * size, lambda units: units / size == rate)
         case FixedSizeBatch(batch):
             return float(batch)
+        case CyclicPoisson(parts, rate):
+            return shortest_number(rate * size / parts, lambda units: units * parts / size == rate)
         case DealtBatches(batches) | FixedOrder(batches):
             return size / batches
         case PermutedBatches(batch):

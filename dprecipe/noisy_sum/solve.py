@@ -194,6 +194,8 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
         "who is in a batch stays secret",
         "fixed_order": "each attempt deals every unit to exactly one batch of a pass, uniformly and independently of "
         "all others, and keeps it there in all passes",
+        "cyclic_poisson": "each attempt deals every unit to one part, uniformly and independently of all others, and "
+        "keeps it there; each unit of a step's part joins its batch independently, and parts and batches stay secret",
         "dealt": "each epoch deals every unit to exactly one batch, uniformly and independently of all others, and who "
         "is in a batch stays secret",
         "capped_dealt": "each epoch deals every unit to exactly one batch, uniformly and independently of all others; "

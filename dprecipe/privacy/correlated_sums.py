@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -22,9 +22,6 @@ from dprecipe.privacy.grouped_sums import JointEvent
 from dprecipe.privacy.noisy_sums import Gaussian, GaussianEvent, PoissonGaussian
 from dprecipe.privacy.questions import GaussianSum, Question
 from dprecipe.privacy.sampling import CyclicPoisson, FixedOrder, Sampling
-
-if TYPE_CHECKING:
-    pass
 
 
 @register_event

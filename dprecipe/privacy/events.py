@@ -38,6 +38,7 @@ from dprecipe.privacy.event_kinds import event_kinds
 
 if TYPE_CHECKING:
     from dprecipe.noise.distributions import Distribution
+    from dprecipe.privacy.correlation.strategies import Strategy
     from dprecipe.privacy.curves import Array
     from dprecipe.privacy.loss import LossPair
     from dprecipe.privacy.profile import Profile
@@ -237,6 +238,11 @@ class Event:
     def noise_distribution(self) -> Distribution | None:
         """Returns the distribution of the noise on each coordinate, at scale 1; None for an event that is not a noisy
         sum."""
+        return None
+
+    @property
+    def strategy(self) -> Strategy | None:
+        """The strategy by which noise is correlated over steps; None: it is independent."""
         return None
 
     @property

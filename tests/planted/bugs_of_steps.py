@@ -11,7 +11,7 @@ ENTROPY, DPSGD = "noise/entropy.py", "training/steps/clipped_sums.py"
 SCALE = "scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)"
 NUMBER = "number = (shard << 64) + (ticket.index << 32) + ticket.used"
 SAMPLED = 'stream = self._secrets.stream("sampling", stream_number(ticket.event, ticket.index))'
-TAKEN_BACK = "if isinstance(ticket.event, CycleGaussian) and ticket.event.previous and before is not None:"
+TAKEN_BACK = "if isinstance(strategy, PreviousStep) and strategy.previous and before is not None:"
 RELEASED = "noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)"
 SHARD_RELEASED = "return self._noise.release(ticket, clipped, shard)"
 SUMMED = "return clipped_sum(self._module, self._loss, batch, clipping, max_rows, passes, world_size())"
@@ -108,8 +108,8 @@ NOISE_BUGS = (
         "correlated",
         "a step takes back half of what it is charged for: the noise of another matrix",
         GATE,
-        "-ticket.event.previous,",
-        "-0.5 * ticket.event.previous,",
+        "-strategy.previous,",
+        "-0.5 * strategy.previous,",
         caught_by="probe",
     ),
     bug(
@@ -177,7 +177,7 @@ SAMPLING_BUGS = (
         "linear",
         "batches are cut from one order of the records, epoch by epoch, and charged as Poisson samples",
         STEPS,
-        "self._pending = (ticket, enumerate(draw_batch(ticket.event, self._units, stream)))",
+        "self._pending = (ticket, enumerate(draw_batch(ticket.event, self._units, stream, self._parts)))",
         "size = round(ticket.event.sampling().rate * self._units)\n"
         "            epoch, place = divmod((ticket.index - 1) % (1 << 20), self._units // size)\n"
         '            words = self._secrets.stream("sampling", epoch + (1 << 40)).words(self._units)\n'

@@ -1,4 +1,4 @@
-"""The accounting of correlated noise: from a recipe's constants to the passes of a run, with the free variable solved.
+"""The accounting of correlated noise: from a recipe's constants to the events of a run, with the free variable solved.
 
 *Guarantees*: the events returned by `plan` spend at most the budget, by the accountant the budget names.
 Source: docs/explanation/accounting.md#correlated-noise.
@@ -13,24 +13,66 @@ from dprecipe.contract.mechanism import Account, Facts, Planned
 from dprecipe.contract.plan import Assumption
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.correlated.beside_poisson import compare_with_poisson
-from dprecipe.mechanisms.correlated.passes import MAX_PASSES, CorrelatedRun, refuse_passes
+from dprecipe.mechanisms.correlated.groups import GroupedRun
+from dprecipe.mechanisms.correlated.passes import MAX_PASSES, PassesRun, refuse_passes
 from dprecipe.mechanisms.correlated.plan import CorrelatedPlan
-from dprecipe.mechanisms.correlated.schema import Correlated
+from dprecipe.mechanisms.correlated.schema import BandedNoise, Correlated, PreviousStepNoise
 from dprecipe.noisy_sum import clip_rules, solve
 from dprecipe.noisy_sum.clip import AdaptiveClip, NormSchedule, PerLayerClip
 from dprecipe.noisy_sum.clipped_plan import plan_clip
-from dprecipe.noisy_sum.sampling import FixedOrderSampling
+from dprecipe.noisy_sum.sampling import CyclicPoissonSampling, FixedOrderSampling
+
+Run = PassesRun | GroupedRun
+
+
+def run_of(spec: Correlated, facts: Facts) -> Run:
+    """Returns the recipe's run as arithmetic.
+
+    Raises:
+        PlanRefused: its form of noise is not for its batches (P176).
+    """
+    noise, sampling = spec.noise, spec.sampling
+    if isinstance(noise, PreviousStepNoise) and isinstance(sampling, FixedOrderSampling):
+        return PassesRun(noise, sampling, spec, facts)
+    if isinstance(noise, BandedNoise) and isinstance(sampling, CyclicPoissonSampling):
+        return GroupedRun(noise, sampling, spec, facts)
+    raise PlanRefused(list(check_sampling(spec)))
 
 
 def check_sampling(spec: Correlated) -> Iterator[Finding]:
-    """Units keep their places: with other batches, nothing bounds how their steps add up."""
-    if not isinstance(spec.sampling, FixedOrderSampling):
+    """Units keep their places or their parts: with other batches, nothing bounds how their steps add up."""
+    scheme, path = spec.sampling.scheme, "mechanism.sampling.scheme"
+    if isinstance(spec.noise, BandedNoise):
+        if scheme == "fixed_order":
+            yield Finding(
+                "P176",
+                "bands are accounted for with batches that are drawn at random from parts of the data in turn",
+                "set mechanism.noise.form to previous_step, or mechanism.sampling.scheme to cyclic_poisson",
+                path,
+            )
+        elif scheme != "cyclic_poisson":
+            yield Finding(
+                "P176",
+                f"with {scheme} batches a unit may take part in two steps of a band, and what it adds to both shows in "
+                "the noise that they share: there is no bound for that",
+                "set mechanism.sampling.scheme to cyclic_poisson, or use mechanism.kind dpsgd",
+                path,
+            )
+    elif scheme == "cyclic_poisson":
         yield Finding(
             "P176",
-            f"with {spec.sampling.scheme} batches a unit may take part in two steps in a row, and what it adds to both "
-            "shows in the noise that they share: there is no bound for that, and no amplification",
+            "noise that takes the step before back goes on for all of the run, and no amplification by sampling is "
+            "proved for it",
+            "set mechanism.noise.form to banded, or mechanism.sampling.scheme to fixed_order",
+            path,
+        )
+    elif scheme != "fixed_order":
+        yield Finding(
+            "P176",
+            f"with {scheme} batches a unit may take part in two steps in a row, and what it adds to both shows in the "
+            "noise that they share: there is no bound for that, and no amplification",
             "set mechanism.sampling.scheme to fixed_order, or use mechanism.kind dpsgd",
-            "mechanism.sampling.scheme",
+            path,
         )
 
 
@@ -61,17 +103,11 @@ def check_clip(spec: Correlated) -> Iterator[Finding]:
         )
 
 
-def check_passes(run: CorrelatedRun) -> Iterator[Finding]:
+def check_passes(run: PassesRun) -> Iterator[Finding]:
     """The run is whole passes, and not too many of them: each is an event of its own."""
     training, batches = run.facts.training, run.batches
     if isinstance(training.steps, int) and training.steps % batches:
-        below = training.steps // batches * batches
-        yield Finding(
-            "P178",
-            f"{training.steps:,} steps end within a pass of {batches:,}: a pass is charged as a whole",
-            f"set training.steps to {f'{below} or ' if below else ''}{below + batches}",
-            "training.steps",
-        )
+        yield _refuse_part(training.steps, batches, f"a pass of {batches:,}: a pass")
     elif isinstance(training.epochs, float | int) and training.epochs != int(training.epochs):
         below = int(training.epochs)
         yield Finding(
@@ -85,6 +121,35 @@ def check_passes(run: CorrelatedRun) -> Iterator[Finding]:
         yield refuse_passes("the run has", MAX_PASSES, path)
 
 
+def check_groups(run: GroupedRun) -> Iterator[Finding]:
+    """Bands can be chosen, a part holds a batch, and steps that the recipe counts are whole groups."""
+    if (finding := run.check_choice()) is not None:
+        yield finding
+        return
+    bands, steps, batch = run.noise.bands, run.facts.training.steps, run.sampling.batch_size
+    if bands == "auto":
+        return
+    if bands * batch > run.facts.size:
+        yield Finding(
+            "P105",
+            f"a step draws {batch:,} units on average, and a part of the data has {run.facts.size / bands:,.10g}",
+            f"set mechanism.sampling.batch_size to at most {run.facts.size // bands}, or lower mechanism.noise.bands",
+            "mechanism.sampling.batch_size",
+        )
+    if isinstance(steps, int) and steps % bands:
+        yield _refuse_part(steps, bands, f"a group of {bands:,}: a group")
+
+
+def _refuse_part(steps: int, length: int, of: str) -> Finding:
+    below = steps // length * length
+    return Finding(
+        "P178",
+        f"{steps:,} steps end within {of} is charged as a whole",
+        f"set training.steps to {f'{below} or ' if below else ''}{below + length}",
+        "training.steps",
+    )
+
+
 def check(spec: Correlated, facts: Facts) -> list[Finding]:
     """Returns the findings that make this block impossible or unaccountable."""
     findings = [*check_sampling(spec), *check_clip(spec)]
@@ -93,39 +158,33 @@ def check(spec: Correlated, facts: Facts) -> list[Finding]:
     findings += clip_rules.check_layer_norms(spec.clip, facts)
     findings += clip_rules.check_groups(spec.clip, facts)
     findings += clip_rules.check_augmentations(spec.augmentations, facts)
-    run = CorrelatedRun(spec, facts)
-    findings += solve.check_batch_sizes(run.pace, facts)
-    findings += check_passes(run)
-    return findings or solve.check(run.problem)
+    run = run_of(spec, facts)
+    findings += check_passes(run) if isinstance(run, PassesRun) else check_groups(run)
+    return findings or solve.check_batch_sizes(run.pace, facts) or solve.check(run.problem)
 
 
 def plan(spec: Correlated, facts: Facts) -> Planned[CorrelatedPlan]:
-    """Plans the run and solves the free variable, and λ.
+    """Plans the run and solves the free variable, and λ or bands.
 
     Raises:
         PlanRefused: the budget can't hold the plan (P102, P106), or is so large that it protects nothing (P107).
     """
-    run = CorrelatedRun(spec, facts)
-    solved: dict[str, float | int] = {}
-    if run.passes is None:
+    run, solved = run_of(spec, facts), dict[str, float | int]()
+    if isinstance(run, PassesRun) and run.passes is None:
         solved, run = run.solve_length()
-    if run.passes is None:
-        raise PlanRefused([solve.two_free_variables(run.problem.path)])
-    solution = solve.solve(run.problem, run.least_multiplier(run.passes))
+    solution = solve.solve(run.problem, run.least_multiplier)
     norm = spec.clip.norm if isinstance(spec.clip.norm, float) else 1.0
     layers = facts.layers if isinstance(spec.clip, PerLayerClip) else ()
     planned = CorrelatedPlan(
         size=facts.size,
         scheme=spec.sampling.scheme,
-        phases=run.phases(solution.multiplier, run.passes, norm),
+        phases=run.phases(solution.charges, norm),
         steps_per_epoch=solution.length.steps_per_epoch,
         clip=plan_clip(spec.clip, "l2", layers),
         augmentations=spec.augmentations,
     )
-    if spec.noise.previous == "auto":
-        solved["mechanism.noise.previous"] = planned.previous
     warnings = compare_with_poisson(planned, facts)
-    return Planned(planned, {**solution.solved, **solved}, _assumptions(spec, facts), tuple(warnings))
+    return Planned(planned, {**solution.solved, **solved, **run.chosen}, _assumptions(spec, facts), tuple(warnings))
 
 
 def _assumptions(spec: Correlated, facts: Facts) -> tuple[Assumption, ...]:
@@ -135,11 +194,13 @@ def _assumptions(spec: Correlated, facts: Facts) -> tuple[Assumption, ...]:
         *clip_rules.assume_clipping(spec.clip, facts.unit, "L2", spec.augmentations),
         Assumption(
             "noise",
-            "fresh Gaussian noise, less a share of the noise of the step before, is added to the sum before anything "
-            "is computed from it",
+            "fresh Gaussian noise, less a share of the noise of steps before, is added to the sum before anything is "
+            "computed from it",
             "code",
         ),
-        Assumption("attempts", "each attempt has an order and noise of its own, and neither is ever stored", "code"),
+        Assumption(
+            "attempts", "each attempt has an order, or parts, and noise of its own, and none is ever stored", "code"
+        ),
         *after,
     )
 

@@ -1,4 +1,4 @@
-"""The events of correlated noise. A run charges passes; groups of bands can be read, compared and verified."""
+"""The events of correlated noise. A run charges passes in a fixed order, or groups of steps with bands."""
 
 from dprecipe.privacy.correlated_sums import BandedGaussian, CycleGaussian
 

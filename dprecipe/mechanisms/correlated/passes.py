@@ -1,4 +1,4 @@
-"""A recipe's run with correlated noise as arithmetic: its passes, the share λ, and the passes that a budget holds."""
+"""A recipe's run in a fixed order as arithmetic: its passes, the share λ, and the passes that a budget holds."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from functools import cached_property, lru_cache
 
 from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.correlated.schema import Correlated
+from dprecipe.mechanisms.correlated.schema import Correlated, PreviousStepNoise
 from dprecipe.noisy_sum import solve
 from dprecipe.noisy_sum.clipped_plan import Phase
-from dprecipe.noisy_sum.sampling import Pace
+from dprecipe.noisy_sum.sampling import FixedOrderSampling, Pace
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.correlated_sums import CycleGaussian
 from dprecipe.privacy.events import Charge
@@ -22,12 +22,12 @@ MAX_PASSES = 1000
 NOISE = "mechanism.noise.multiplier"
 
 
-class CorrelatedRun:
+class PassesRun:
     """A recipe's run as arithmetic; its sampling is a fixed order."""
 
-    def __init__(self, spec: Correlated, facts: Facts) -> None:
-        self.spec, self.facts = spec, facts
-        self.pace = Pace.of(spec.sampling, facts.size)
+    def __init__(self, noise: PreviousStepNoise, sampling: FixedOrderSampling, spec: Correlated, facts: Facts) -> None:
+        self.noise, self.sampling, self.spec, self.facts = noise, sampling, spec, facts
+        self.pace = Pace.of(sampling, facts.size)
         self.batches = self.pace.steps_per_event
 
     @property
@@ -37,13 +37,13 @@ class CorrelatedRun:
 
     @cached_property
     def problem(self) -> solve.Problem:
-        written = self.spec.noise.multiplier
+        written = self.noise.multiplier
         multiplier = None if written == "auto" else float(written)
         return solve.Problem(self.facts, self.pace, self.charges, multiplier, NOISE, opening=None)
 
     def previous(self, passes: int) -> float:
         """Returns λ of a run of this many passes."""
-        written = self.spec.noise.previous
+        written = self.noise.previous
         return choose_share(self.batches, passes) if written == "auto" else float(written)
 
     def charges(self, multiplier: float, passes: int) -> tuple[Charge, ...]:
@@ -51,17 +51,23 @@ class CorrelatedRun:
         previous = self.previous(passes)
         return tuple(Charge(CycleGaussian(multiplier, previous, self.batches, e), 1) for e in range(passes))
 
-    def phases(self, multiplier: float, passes: int, norm: float) -> tuple[Phase, ...]:
+    def phases(self, charges: tuple[Charge, ...], norm: float) -> tuple[Phase, ...]:
         """Returns a phase for each pass, at one clip norm."""
-        return tuple(Phase(charge, norm, self.pace.expected_batch) for charge in self.charges(multiplier, passes))
+        return tuple(Phase(charge, norm, self.pace.expected_batch) for charge in charges)
 
-    def least_multiplier(self, passes: int) -> float:
-        """Returns the least noise multiplier of a pass that protects anything: that of a full batch, for what a unit
-        moves in the pass."""
-        last = self.charges(1.0, passes)[-1].event
+    @property
+    def least_multiplier(self) -> float:
+        """The least noise multiplier of a pass that protects anything: that of a full batch, for what a unit moves in
+        the last pass."""
+        last = self.charges(1.0, self.passes or 1)[-1].event
         return solve.MIN_NOISE * math.sqrt(last.energy) if isinstance(last, CycleGaussian) else solve.MIN_NOISE
 
-    def solve_length(self) -> tuple[dict[str, float | int], CorrelatedRun]:
+    @property
+    def chosen(self) -> dict[str, float | int]:
+        """λ where it is `auto` and follows from the length, by its path."""
+        return {} if self.noise.previous != "auto" else {"mechanism.noise.previous": self.previous(self.passes or 1)}
+
+    def solve_length(self) -> tuple[dict[str, float | int], PassesRun]:
         """Returns the length that was `auto`, by its path, and the run of that length: the most passes within the
         budget.
 
@@ -90,12 +96,14 @@ class CorrelatedRun:
         charges = self.problem.compose(multiplier, passes)
         return cap is not None and accountants.epsilon(charges, budget.delta, relation, budget.accountant) <= cap
 
-    def _lasting(self, passes: int) -> tuple[dict[str, float | int], CorrelatedRun]:
+    def _lasting(self, passes: int) -> tuple[dict[str, float | int], PassesRun]:
         training = self.facts.training
         length: Mapping[str, float | int]
         length = {"steps": passes * self.batches} if training.steps is not None else {"epochs": float(passes)}
         facts = replace(self.facts, training=training.model_copy(update=dict(length)))
-        return {f"training.{name}": value for name, value in length.items()}, CorrelatedRun(self.spec, facts)
+        return {f"training.{name}": value for name, value in length.items()}, PassesRun(
+            self.noise, self.sampling, self.spec, facts
+        )
 
 
 def refuse_passes(start: str, limit: int, path: str) -> Finding:

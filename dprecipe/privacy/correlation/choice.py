@@ -8,7 +8,7 @@ would depend on the machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -37,23 +37,26 @@ def choose_previous(batches: int, passes: int) -> PreviousStep:
     return min(map(PreviousStep, PREVIOUS), key=squared_noise)
 
 
-def choose_power(bands: int, steps: int, descent: LinearDescent = PREFIX_SUMS) -> float:
-    """Returns the power of `bands` bands that leaves the least noise in the iterates, at a given ε."""
-    candidates = [make_bands(bands, power) for power in POWERS]
+def choose_power(
+    bands: int, steps: int, descent: LinearDescent = PREFIX_SUMS, powers: Sequence[float] = POWERS
+) -> float:
+    """Returns the one of `powers` with which `bands` bands leave the least noise in the iterates, at a given ε."""
+    candidates = [make_bands(bands, power) for power in powers]
     errors_GT = squared_errors(np.array([each.bands for each in candidates]), (1.0,), steps, descent)
     squares_G = np.array([each.norm for each in candidates]) ** 2 * errors_GT.mean(axis=-1)
-    return POWERS[int(squares_G.argmin())]
+    return powers[int(squares_G.argmin())]
 
 
 def choose_bands(
     rate: float,
     steps: int,
-    most: int,
+    counts: Iterable[int],
     multiplier_of: Callable[[float, int], float],
     descent: LinearDescent = PREFIX_SUMS,
+    powers: Sequence[float] = POWERS,
 ) -> Banded:
-    """Returns the bands, at most `most`, that leave the least noise in the iterates; one band, which is DP-SGD, where
-    others save less than 2 %.
+    """Returns the bands, of one of these `counts`, that leave the least noise in the iterates; one band, which is
+    DP-SGD, where others save less than 2 %.
 
     `rate`: the share of all units in an expected batch. `multiplier_of(q, n)`: the noise multiplier of `n` Poisson
     batches of rate `q` at the budget.
@@ -61,10 +64,10 @@ def choose_bands(
     independent = make_bands(1, 1.0)
     least = multiplier_of(rate, steps) * rms_error(independent, steps, descent) * (1 - LEAST_GAIN)
     best = independent
-    for bands in BANDS[1:]:
-        if bands > min(most, steps) or bands * rate > MAX_PART_RATE:
-            break
-        strategy = make_bands(bands, choose_power(bands, steps, descent))
+    for bands in counts:
+        if not 1 < bands <= steps or bands * rate > MAX_PART_RATE:
+            continue
+        strategy = make_bands(bands, choose_power(bands, steps, descent, powers))
         multiplier = strategy.norm * multiplier_of(bands * rate, math.ceil(steps / bands))
         noise = multiplier * rms_error(strategy, steps, descent)
         if noise < least:

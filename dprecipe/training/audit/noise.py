@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dprecipe.noise.distributions import Distribution
 from dprecipe.privacy.audit.results import Correlation, Distance, Equality, Excess, Variance
-from dprecipe.privacy.correlated_sums import CycleGaussian
+from dprecipe.privacy.correlation.whiten import Whitener
 from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.audit.rig import UNBOUNDED, Seen
 
@@ -55,13 +55,15 @@ def examine_noise(attempts: Sequence[Sequence[Seen]]) -> Iterator[AuditFinding]:
 
 
 def _score(attempt: Sequence[Seen], noises: Iterable[torch.Tensor]) -> Scores:
-    """Returns the scores of an attempt's noise, (R, P), in scales. Noise that takes back a share of the fresh noise of
-    the step before is whitened first: what it took back is added again, and fresh noise is left."""
+    """Returns the scores of an attempt's noise, (R, P), in scales; of noise that is correlated over steps, only what is
+    fresh."""
     scores: list[Scores] = []
+    strategy = attempt[0].event.strategy
+    whitener: Whitener[Scores] | None = None if strategy is None else Whitener(strategy)
     for seen, noise in zip(attempt, noises, strict=True):
         values = _finite(noise)
-        if isinstance(seen.event, CycleGaussian) and scores:
-            values = np.clip(values + seen.event.previous * scores[-1], -UNBOUNDED, UNBOUNDED)
+        if whitener is not None:
+            values = np.clip(whitener.take(values), -UNBOUNDED, UNBOUNDED)
         scores.append(normal_scores(values, seen.distribution))
     return np.stack(scores)
 

@@ -27,7 +27,7 @@ from dprecipe.faults import InternalFault, RunFailed
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Purpose, Secrets, Stream
 from dprecipe.noisy_sum.batches import UnitNumbers
-from dprecipe.privacy.correlated_sums import CycleGaussian
+from dprecipe.privacy.correlation.strategies import PreviousStep
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.program.program import StepwiseProgram
@@ -83,7 +83,7 @@ class WatchedSecrets:
         self._secrets = secrets
         self._ledger = ledger
         self._releases = event.steps
-        self._takes_back = isinstance(event, CycleGaussian)
+        self._takes_back = isinstance(event.strategy, PreviousStep)
         self._last = self._again = b""
         self._before = count_entries(ledger)["reserve"]
         self.draws = 0

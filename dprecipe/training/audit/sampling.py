@@ -20,7 +20,15 @@ from dprecipe.faults import InternalFault
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.audit.results import Equality, Excess, Frequency, TestEvidence, Variance
 from dprecipe.privacy.events import Event
-from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedOrder, FixedSizeBatch, PermutedBatches, PoissonBatch
+from dprecipe.privacy.sampling import (
+    CyclicPoisson,
+    DealtBatches,
+    EveryUnit,
+    FixedOrder,
+    FixedSizeBatch,
+    PermutedBatches,
+    PoissonBatch,
+)
 from dprecipe.training.audit.crafted import CraftedRecords
 from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.audit.rig import Rig
@@ -141,6 +149,12 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
                 yield from _examine_epochs(member_KU, taken or count, every=False)
         case FixedOrder(count):
             yield from _examine_partition(member_KU, sizes, count, count)
+        case CyclicPoisson(parts, rate):
+            yield from _examine_parts(attempts, units, parts)
+            # A unit joins one batch of a cycle at most, as it would a Poisson batch of the part's rate.
+            cycles = member_KU[: len(member_KU) // parts * parts].reshape(-1, parts, units)
+            member_KU = np.logical_or.reduce(cycles, axis=1)
+            yield from _examine_poisson(member_KU, member_KU.sum(axis=1), rate)
         case PermutedBatches(planned, count):
             text = "every batch has the planned size"
             yield _finding("batch_size", text, Equality(differing=int((sizes != planned).sum()), compared=len(sizes)))
@@ -164,6 +178,33 @@ def _examine_order(attempts: Sequence[Sequence[UnitNumbers]], count: int) -> Ite
         moved = sum(not np.array_equal(one, other) for one, other in pairs)
         text = "every unit takes part at the same place of every pass"
         yield _finding("order_kept", text, Equality(differing=moved, compared=len(pairs)))
+
+
+def _examine_parts(attempts: Sequence[Sequence[UnitNumbers]], units: int, count: int) -> Iterator[AuditFinding]:
+    """Tests that a unit takes part in steps of one part alone, and that parts are dealt independently. Each part has as
+    many turns as the others: so whoever took part at all is in each with the same chance."""
+    turns_APU = np.zeros((len(attempts), count, units), dtype=bool)
+    for turns_PU, attempt in zip(turns_APU, attempts, strict=True):
+        for step, batch in enumerate(attempt[: len(attempt) // count * count]):
+            turns_PU[step % count, batch] = True
+    seen_AU, part_AU = np.logical_or.reduce(turns_APU, axis=1), turns_APU.argmax(axis=1)
+    text = "every unit takes part in the turns of one part alone"
+    moved = Equality(differing=int((turns_APU.sum(axis=1) > 1).sum()), compared=max(1, int(seen_AU.sum())))
+    yield _finding("parts_kept", text, moved)
+    even = units // 2 * 2
+    of_two = seen_AU[:, 0:even:2] & seen_AU[:, 1:even:2]
+    of_both = seen_AU[:1] & seen_AU[1:2]
+    alike = {
+        "rate": ("parts are dealt with equal chances", part_AU[seen_AU] == 0),
+        "pairs": (
+            "two units are in one part as often as by chance",
+            (part_AU[:, 0:even:2] == part_AU[:, 1:even:2])[of_two],
+        ),
+        "again": ("a later attempt deals new parts", (part_AU[:1] == part_AU[1:2])[of_both]),
+    }
+    for name, (text, same) in alike.items():
+        if same.size:
+            yield _finding(f"parts_{name}", text, _frequency(int(same.sum()), same.size, 1 / count))
 
 
 def _examine_poisson(member_KU: NDArray[np.bool_], sizes: NDArray[np.int64], rate: float) -> Iterator[AuditFinding]:

@@ -31,9 +31,17 @@ from torch import Tensor, nn
 
 from dprecipe.faults import InternalFault
 from dprecipe.noisy_sum.batches import UnitNumbers
-from dprecipe.privacy.correlated_sums import CycleGaussian
+from dprecipe.privacy.correlation.whiten import Whitener
 from dprecipe.privacy.events import Event
-from dprecipe.privacy.sampling import DealtBatches, EveryUnit, FixedOrder, FixedSizeBatch, PermutedBatches, PoissonBatch
+from dprecipe.privacy.sampling import (
+    CyclicPoisson,
+    DealtBatches,
+    EveryUnit,
+    FixedOrder,
+    FixedSizeBatch,
+    PermutedBatches,
+    PoissonBatch,
+)
 from dprecipe.training.canaries.contract import Coins, Floats, Layout, Numbers, Placement, place_canaries
 from dprecipe.training.engine.clipped_sum import ClippedSum, add_sparse_units, group_slices
 from dprecipe.training.engine.clipping import Clipping
@@ -64,7 +72,7 @@ class GradientCanaries:
         self._layout: Layout | None = None
         self._added: _Added | None = None
         self._trend = Trend()
-        self._whitened: Tensor | None = None  # the last noisy sum, of this attempt
+        self._whitener: Whitener[Tensor] | None = None  # of this attempt
         self._scores_M = np.zeros(coins.count)
         self._inside_M = self._outside_M = np.zeros(coins.count)  # of the event that is going on
         self._begun = False
@@ -117,12 +125,11 @@ class GradientCanaries:
     def _whiten(self, noisy: Tensor, event: Event) -> Tensor:
         """Returns the noisy sum with fresh noise alone: what correlated noise took back is added again, and with it a
         share of the sums before."""
-        if not isinstance(event, CycleGaussian):
+        if event.strategy is None:
             return noisy
-        if self._whitened is not None:
-            noisy = noisy + event.previous * self._whitened
-        self._whitened = noisy.clone()
-        return noisy
+        if self._whitener is None:
+            self._whitener = Whitener(event.strategy)
+        return self._whitener.take(noisy)
 
     def end_event(self) -> None:
         """Notes that all sums of an event were released."""
@@ -218,6 +225,8 @@ def _probability_of(event: Event, units: int) -> float:
             return batch / units
         case DealtBatches(batches) | FixedOrder(batches):
             return 1 / batches
+        case CyclicPoisson(parts, rate):
+            return rate / parts
         case EveryUnit():
             return 1.0
     raise InternalFault(f"canaries in a {event.kind}")

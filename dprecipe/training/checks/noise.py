@@ -16,7 +16,9 @@ from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets, Stream
-from dprecipe.privacy.correlated_sums import CycleGaussian
+from dprecipe.privacy.correlation.series import inverse_of
+from dprecipe.privacy.correlation.strategies import Strategy
+from dprecipe.privacy.correlation.whiten import Whitener
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.ledger import LedgerWriter
@@ -133,35 +135,37 @@ def _bounds_of(event: Event) -> tuple[float, ...]:
 def noise_correlation(plan: Plan, device: torch.device) -> tuple[Check, ...]:
     """Checks that correlated noise takes back what its event says; no check where noise is independent over steps.
 
-    Whitened, that is with what was taken back added again, the noise of each step is fresh noise; the covariance of two
-    steps in a row is that of the event. A forgotten step before shows here alone: single steps look like noise.
+    Whitened, that is with what was taken back added again, the noise of each step is fresh noise; the covariance of the
+    first step with each later one is that of the strategy. A forgotten step shows here alone: single steps look like
+    noise.
 
     Raises:
         RunFailed: it does not.
     """
-    events = {e.previous: e for charge in plan.mechanism_plan.events if isinstance(e := charge.event, CycleGaussian)}
-    return tuple(_check_correlation(plan, event, widest_type(device)) for event in events.values())
+    events = {strategy: c.event for c in plan.mechanism_plan.events if (strategy := c.event.strategy) is not None}
+    return tuple(_check_correlation(plan, event, of, widest_type(device)) for of, event in events.items())
 
 
-def _check_correlation(plan: Plan, event: CycleGaussian, device: torch.device) -> Check:
-    share, scale = event.previous, event.noise_multiplier
-    first, *later = _draw_noises(plan, Charge(event, 3), device, max(DRAWS, MIN_ON_DEVICE), releases=3)
-    fresh, measured = first, []
-    for noise in later:
-        fresh = noise + share * fresh
-        measured.append(measure_noise(fresh, Distribution("gaussian"), scale))
-    covariance = float((first * later[0]).mean()) / scale**2
-    if not abs(covariance + share) < ERRORS * math.sqrt((1 + 2 * share**2) / len(first)):
-        raise RunFailed(
-            f"the noise of two steps in a row has covariance {covariance:.4f} of its variance, not {-share:g}: a step "
-            "does not take back what it should",
-            "don't trust this installation",
-        )
+def _check_correlation(plan: Plan, event: Event, strategy: Strategy, device: torch.device) -> Check:
+    steps, scale = max(len(strategy.bands) + 1, 3), multiplier_of(event)
+    noises = _draw_noises(plan, Charge(event, steps), device, max(DRAWS, MIN_ON_DEVICE), releases=steps)
+    whitener: Whitener[NDArray[np.float64]] = Whitener(strategy)
+    measured = [measure_noise(whitener.take(noise), Distribution("gaussian"), scale) for noise in noises]
+    expected = inverse_of(strategy, steps)
+    covariances = [float((noises[0] * noise).mean()) / scale**2 for noise in noises[1:]]
+    for lag, covariance in enumerate(covariances, 1):
+        variance = float((expected[: lag + 1] ** 2).sum() + expected[lag] ** 2)
+        if not abs(covariance - expected[lag]) < ERRORS * math.sqrt(variance / len(noises[0])):
+            raise RunFailed(
+                f"the noise of steps {lag} apart has covariance {covariance:.4f} of its variance, not "
+                f"{expected[lag]:.4g}: a step does not take back what it should",
+                "don't trust this installation",
+            )
     return Check(
         "noise_correlation",
-        "the noise of a step takes back the planned share of the fresh noise of the step before",
+        "the noise of a step takes back the planned share of the noise of the steps before",
         True,
-        f"covariance {covariance:.4f} for {-share:g}; whitened, {measured[-1]}",
+        f"covariance {covariances[0]:.4f} for {expected[1]:.4g}; whitened, {measured[-1]}",
     )
 
 

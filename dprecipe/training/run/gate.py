@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import final
 
@@ -36,7 +37,7 @@ from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy import calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.correlated_sums import CycleGaussian
+from dprecipe.privacy.correlation.strategies import Banded, PreviousStep
 from dprecipe.privacy.events import Charge, Event, count_by_event, count_events, run_lengths
 from dprecipe.privacy.ledger import LedgerWriter, StopReason
 from dprecipe.training.engine.clipped_sum import ClippedSum
@@ -89,14 +90,18 @@ class Ticket:
 class SumNoise:
     """Adds the noise of events that are on record, from the secret streams of an attempt.
 
-    Noise that is correlated over steps takes the draw of the step before again from its stream: of it only a number is
-    kept, and in memory alone. The first release of an attempt has none before it.
+    Of noise that is correlated over steps something is kept, in memory alone: a number, by which the draw of the step
+    before is taken again from its stream, or of bands the noise itself. The first release of an attempt has none before
+    it.
     """
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
         self._before: dict[int, int] = {}
         """The number of the last release's stream, by shard."""
+        self._noises: defaultdict[int, deque[Tensor]] = defaultdict(deque)
+        """The noise of the last releases with bands, the latest last, by shard: in scales, which may differ from step
+        to step, and in float64, since errors of a recursion depend on what was released."""
 
     def release(self, ticket: Ticket, clipped: ClippedSum, shard: int = 0) -> Tensor:
         """Returns the clipped sum plus noise: (P,) float64, on the sum's device (on the CPU for Apple's GPU, which has
@@ -107,8 +112,8 @@ class SumNoise:
         Guarantees: the noise has the event's distribution at scale `noise_multiplier` × the sum's own sensitivity (for
         Gaussian noise, its standard deviation), is added in float64, and comes from a stream that no other release
         or shard uses; the result is on a lattice that does not depend on the sum (`dprecipe.training.steps.noise`).
-        Of an event with correlated noise this is the fresh noise; the share `previous` of the draws of the release
-        before, at this scale, is taken from it.
+        Of an event with correlated noise this is the fresh noise; what its strategy takes back of the releases before,
+        at this scale, is taken from it.
 
         Raises:
             RunFailed: the ticket is used up, or the sum is bounded in another norm than the event's.
@@ -121,9 +126,9 @@ class SumNoise:
         ticket.used += 1
         number = (shard << 64) + (ticket.index << 32) + ticket.used
         before, self._before[shard] = self._before.get(shard), number
-        stream, earlier = self._secrets.stream("noise", number), []
-        if isinstance(ticket.event, CycleGaussian) and ticket.event.previous and before is not None:
-            earlier = [(-ticket.event.previous, self._secrets.stream("noise", before))]
+        stream, strategy, earlier = self._secrets.stream("noise", number), ticket.event.strategy, []
+        if isinstance(strategy, PreviousStep) and strategy.previous and before is not None:
+            earlier = [(-strategy.previous, self._secrets.stream("noise", before))]
         scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
         value = clipped.value.detach().to(widest_type(clipped.value.device), torch.float64)
         return add_noise(
@@ -132,7 +137,19 @@ class SumNoise:
             scale.to(value) if isinstance(scale, Tensor) else scale,
             stream,
             *earlier,
+            kept_P=self._take_back(strategy, value, shard) if isinstance(strategy, Banded) else None,
         )
+
+    def _take_back(self, strategy: Banded, like_P: Tensor, shard: int) -> Tensor | None:
+        """Returns -Σ c_j w_{t-j}, in scales, in the memory that w_t of this release takes; None for a single band."""
+        noises, weights = self._noises[shard], strategy.bands[1:]
+        if not weights:
+            return None
+        taken_P = noises.popleft().mul_(-weights[-1]) if len(noises) == len(weights) else torch.zeros_like(like_P)
+        for weight, noise_P in zip(weights, reversed(noises), strict=False):  # fewer, at first
+            taken_P.sub_(noise_P, alpha=weight)
+        noises.append(taken_P)
+        return taken_P
 
 
 @final

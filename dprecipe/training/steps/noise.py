@@ -35,8 +35,9 @@ For the other families, `dprecipe.noise.draws` uses a u of as many bits, and so 
 | cauchy | 2^20 scales | 2^-20 |
 | student_t, by its radius | | 2^-38 for df = 9, 2^-21 for df = 1 |
 
-Correlated noise z is the draw of a step plus weighted draws of earlier steps. All of z is added up before x comes in,
-so 1 holds as it is. Given the earlier draws, z is a draw that is moved, so 2 holds for intervals that are moved.
+Correlated noise z is the draw of a step plus weighted draws, or weighted noise, of earlier steps. All of z is added up
+before x comes in, so 1 holds as it is. Given what came before, z is a draw that is moved, so 2 holds for intervals that
+are moved.
 
 Not covered: how long a draw takes, and how the sum was computed (`engine.clipped_sum` has the margins of a unit's
 bound).
@@ -87,6 +88,8 @@ length, and a CPU draws this many numbers in two. An estimate; `benchmarks/gpu.p
 _PAIR = 12
 """Bytes of the keystream for two normal draws."""
 Doubles = NDArray[np.float64]
+Scale = float | Doubles
+Kept = Doubles | None
 Vector = TypeVar("Vector", Tensor, Doubles)
 NoiseAdder = Callable[[Tensor, float | Tensor], None]
 """Adds noise of a scale, one for all numbers or one for each, to a vector."""
@@ -95,13 +98,19 @@ Term = tuple[float, Stream]
 
 
 def add_noise(
-    value_P: Tensor, distribution: Distribution, scale: float | Tensor, stream: Stream, *earlier: Term
+    value_P: Tensor,
+    distribution: Distribution,
+    scale: float | Tensor,
+    stream: Stream,
+    *earlier: Term,
+    kept_P: Tensor | None = None,
 ) -> Tensor:
     """Adds noise of this distribution and scale (one for each number, where it is a tensor) to a float64 sum, in place.
 
     `value_P`: (P,) float64. `scale`: in the units of the sum; for Gaussian noise, its standard deviation. `earlier`:
     for Gaussian noise, the draws of earlier sums of the same size, on the same kind of device, to add to those of
-    `stream`; each is drawn again.
+    `stream`; each is drawn again. `kept_P`: (P,) float64, on the sum's device: what to add instead to Gaussian draws,
+    in scales; all of this sum's noise, in scales, takes its place.
 
     Guarantees: each number of the result is on the lattice of its own scale. For a sum on a CUDA device, the keystream
     and the noise are generated there; fewer than `MIN_ON_DEVICE` numbers are drawn on the CPU and copied. Only the
@@ -126,14 +135,17 @@ def add_noise(
             lattice_spacing(extreme)  # raises if it has no lattice
     with _LOCK:
         if device.type != "cpu":
-            _add_on_device(value_P, distribution, scale, stream, device, earlier)
+            _add_on_device(value_P, distribution, scale, stream, device, earlier, kept_P)
         else:
             scales = scale.numpy() if isinstance(scale, Tensor) else scale
-            _add_on_cpu(value_P.numpy(), distribution, scales, ((1.0, stream), *earlier))
+            kept = None if kept_P is None else kept_P.numpy()
+            _add_on_cpu(value_P.numpy(), distribution, scales, ((1.0, stream), *earlier), kept)
     return original
 
 
-def _add_on_cpu(value_P: Doubles, distribution: Distribution, scale: float | Doubles, terms: Sequence[Term]) -> None:
+def _add_on_cpu(
+    value_P: Doubles, distribution: Distribution, scale: Scale, terms: Sequence[Term], kept_P: Kept
+) -> None:
     size = len(value_P)
     chunks = math.ceil(size / CHUNK)
     threads = max(1, min(torch.get_num_threads(), chunks // MIN_CHUNKS))
@@ -143,33 +155,37 @@ def _add_on_cpu(value_P: Doubles, distribution: Distribution, scale: float | Dou
             value = value_P[part]
             _place(value, draw_noise(distribution, stream, len(value)), _scale_of(scale, part))
     elif threads == 1:
-        _add_normal(value_P, scale, terms, _cpu_buffer(min(CHUNK, size)))
+        _add_normal(value_P, scale, terms, kept_P, _cpu_buffer(min(CHUNK, size)))
     else:
-        _add_in_threads(value_P, scale, terms, [chunks * number // threads for number in range(threads + 1)])
+        _add_in_threads(value_P, scale, terms, kept_P, [chunks * number // threads for number in range(threads + 1)])
 
 
-def _add_in_threads(value_P: Doubles, scale: float | Doubles, terms: Sequence[Term], ends: Sequence[int]) -> None:
+def _add_in_threads(value_P: Doubles, scale: Scale, terms: Sequence[Term], kept_P: Kept, ends: Sequence[int]) -> None:
     """Adds noise with one thread for the chunks between two consecutive ends."""
     _buffers.extend(_CpuBuffer(CHUNK) for _ in range(len(ends) - 1 - len(_buffers)))
     blocks = [CHUNK // 2 * _PAIR // BLOCK * first for first in ends[:-1]]
     shared = [[(weight, part) for part in stream.share(blocks)] for weight, stream in terms]
     parts = [slice(CHUNK * first, CHUNK * last) for first, last in pairwise(ends)]
     values, scales = [value_P[part] for part in parts], [_scale_of(scale, part) for part in parts]
+    kept = [None if kept_P is None else kept_P[part] for part in parts]
     with ThreadPoolExecutor(len(parts)) as threads:
         # as a list: it raises what a thread raised
-        list(threads.map(_add_normal, values, scales, zip(*shared, strict=True), _buffers))
+        list(threads.map(_add_normal, values, scales, zip(*shared, strict=True), kept, _buffers))
 
 
-def _add_normal(value_P: Doubles, scale: float | Doubles, terms: Sequence[Term], buffer: _CpuBuffer) -> None:
+def _add_normal(value_P: Doubles, scale: Scale, terms: Sequence[Term], kept_P: Kept, buffer: _CpuBuffer) -> None:
     ((_, stream), *earlier) = terms
     for part in _parts(len(value_P), CHUNK):
         value, scales = value_P[part], _scale_of(scale, part)
-        moved = _add_up(earlier, len(value), buffer)  # first: the next draws overwrite the buffer
+        # first: the next draws overwrite the buffer
+        moved = _add_up(earlier, len(value), buffer) if kept_P is None else kept_P[part]
         cosine, sine = buffer.draw(stream, len(value))
         half = len(cosine)
         if moved is not None:
             cosine += moved[:half]
             sine += moved[half:]
+            if kept_P is not None:
+                moved[:half], moved[half:] = cosine, sine
         _place(value[:half], cosine, _scale_of(scales, slice(half)))
         _place(value[half:], sine, _scale_of(scales, slice(half, None)))
 
@@ -230,6 +246,7 @@ def _add_on_device(
     stream: Stream,
     device: torch.device,
     earlier: Sequence[Term] = (),
+    kept_P: Tensor | None = None,
 ) -> None:
     size = value_P.numel()
     add = _device_adder(distribution, stream, device, size)
@@ -237,8 +254,8 @@ def _add_on_device(
     together = _count_together(device) if distribution.family == "gaussian" and size > DEVICE_CHUNK else 1
     for part in _parts(size, together * DEVICE_CHUNK):
         value, scales = value_P[part], _scale_of(scale, part)
-        if again:
-            draws = torch.zeros_like(value)
+        if again or kept_P is not None:
+            draws = torch.zeros_like(value) if kept_P is None else kept_P[part]
             for weight, add_again in (*again, (1.0, add)):
                 add_again(draws, weight)
             _add(value, draws, scales)

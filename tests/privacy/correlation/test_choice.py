@@ -8,7 +8,7 @@ import pytest
 
 from dprecipe.privacy import calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.correlation.choice import POWERS, PREVIOUS, choose_bands, choose_power, choose_previous
+from dprecipe.privacy.correlation.choice import BANDS, POWERS, PREVIOUS, choose_bands, choose_power, choose_previous
 from dprecipe.privacy.correlation.series import LinearDescent, rms_error
 from dprecipe.privacy.correlation.strategies import Banded, PreviousStep, make_bands
 from dprecipe.privacy.events import Charge
@@ -68,7 +68,7 @@ def bands_at(epsilon: float, most: int = 64, batch: int = 1024) -> Banded:
             lambda sigma: [Charge(PoissonGaussian(rate, sigma), events)], epsilon, 1e-5, ADD, "rdp"
         )
 
-    return choose_bands(batch / 60_000, 586, most, multiplier_of)
+    return choose_bands(batch / 60_000, 586, [each for each in BANDS if each <= most], multiplier_of)
 
 
 def test_bands_pay_where_noise_is_small() -> None:
@@ -95,4 +95,4 @@ def test_a_gain_too_small_is_none() -> None:
     for share, expected in ((0.99, plain), (0.97, two)):
         # the noise of two bands is this share of that of one
         gain = share / (ratio * 2 * math.sqrt(0.5) * math.sqrt(2))
-        assert choose_bands(0.01, 100, 2, multiplier_of) == expected
+        assert choose_bands(0.01, 100, (1, 2), multiplier_of) == expected

@@ -102,7 +102,7 @@ def divide_by_batch(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_all(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(noisy_steps, "draw_batch", lambda event, units, stream: iter([np.arange(64)]))
+    patch.setattr(noisy_steps, "draw_batch", lambda event, units, stream, parts: iter([np.arange(64)]))
 
 
 def keep_clean_gradient(patch: pytest.MonkeyPatch) -> None:

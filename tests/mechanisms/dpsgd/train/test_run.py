@@ -135,7 +135,7 @@ def test_t1_t16_every_noisy_sum_is_divided_by_the_public_batch_size(
     result, module = program()
     sizes = [0, 1, 7, 40] * 6 + [0]
     batches = iter([np.arange(size) for size in sizes])
-    monkeypatch.setattr(noisy_steps, "draw_batch", lambda event, units, stream: iter([next(batches)]))
+    monkeypatch.setattr(noisy_steps, "draw_batch", lambda event, units, stream, parts: iter([next(batches)]))
     sums: list[Tensor] = []
     moves: list[Tensor] = []
     real = Gate.release

@@ -1,0 +1,38 @@
+"""Whitening: from sums with correlated noise to sums with fresh noise alone, step by step."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Generic, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.privacy.correlation.strategies import Strategy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Vector = TypeVar("Vector", NDArray[np.float64], "Tensor")
+
+
+@final
+class Whitener(Generic[Vector]):
+    """Multiplies the vectors of a run by C, in turn: of noise w = C⁻¹ z it leaves the draws z. The first is taken for
+    the first of an attempt."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+        self._taken: deque[Vector] = deque(maxlen=len(strategy.bands) - 1)
+        self._white: deque[Vector] = deque(maxlen=len(strategy.taps) - 1)
+
+    def take(self, vector: Vector) -> Vector:
+        """Returns the next vector, whitened: Σ bands_j y_{t-j} - Σ taps_j (C y)_{t-j}, the latter from j = 1 on."""
+        white = vector = 1.0 * vector  # a copy: the caller goes on with its own
+        for weight, before in zip(self._strategy.bands[1:], reversed(self._taken), strict=False):  # fewer, at first
+            white = white + weight * before
+        for weight, before in zip(self._strategy.taps[1:], reversed(self._white), strict=False):
+            white = white - weight * before
+        self._taken.append(vector)
+        self._white.append(white)
+        return white
