@@ -10,6 +10,8 @@ import pytest
 
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.noisy_sum.batches import (
+    ORDER,
+    Parts,
     deal_units,
     draw_batch,
     draw_order,
@@ -19,7 +21,7 @@ from dprecipe.noisy_sum.batches import (
     stream_number,
 )
 from dprecipe.privacy.capped_sums import CappedDealtGaussian
-from dprecipe.privacy.correlated_sums import CycleGaussian
+from dprecipe.privacy.correlated_sums import BandedGaussian, CycleGaussian
 from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
@@ -121,6 +123,61 @@ def test_a_unit_more_moves_no_other_one_to_another_place() -> None:
     event = CycleGaussian(1.0, 0.9, 8, 0)
     before, after = passes(event, 1000, Secrets(3))[0], passes(event, 1001, Secrets(3))[0]
     assert [[unit for unit in batch if unit < 1000] for batch in after] == before
+
+
+def turns(event: BandedGaussian, units: int, secrets: Secrets, events: int) -> list[list[np.ndarray]]:
+    """The batches of the first events of an attempt."""
+    parts = Parts.deal(event, units, secrets.stream("sampling", ORDER))
+    streams = [secrets.stream("sampling", stream_number(event, ticket)) for ticket in range(1, events + 1)]
+    return [list(draw_batch(event, units, stream, parts)) for stream in streams]
+
+
+def test_units_keep_their_part_and_join_at_its_turn_with_the_part_s_rate() -> None:
+    """600 groups over 200 units in 4 parts: all within five standard errors (6e-7)."""
+    event, repeats, units = BandedGaussian(1.0, 0.3, (1.0, 0.8, 0.7, 0.6)), 600, 200
+    drawn = turns(event, units, Secrets(3), repeats)
+    member = np.zeros((4, units))
+    for group in drawn:
+        assert len(group) == 4
+        for part, batch in enumerate(group):
+            assert np.all(np.diff(batch) > 0)
+            member[part, batch] += 1
+    assert np.all((member > 0).sum(axis=0) == 1)
+    counts, spread = member.sum(axis=0), math.sqrt(repeats * 0.3 * 0.7)
+    assert np.all(np.abs(counts - 0.3 * repeats) < 5 * spread)
+    sizes = np.array([[len(batch) for batch in group] for group in drawn])
+    assert abs(sizes.sum() - 0.3 * repeats * units) < 5 * spread * math.sqrt(units)
+    first = [set(group[0].tolist()) for group in drawn]
+    assert len({frozenset(batch) for batch in first}) == repeats
+
+
+def test_parts_are_uniform_and_new_in_each_attempt() -> None:
+    """Of 4 parts of 20,000 units: five standard errors."""
+    event, units = BandedGaussian(1.0, 1.0, (1.0, 0.8, 0.7, 0.6)), 20_000
+    part = np.zeros((2, units), dtype=int)
+    for attempt in range(2):
+        ((*batches,),) = turns(event, units, Secrets(attempt), 1)
+        assert sorted(np.concatenate(batches).tolist()) == list(range(units))
+        for number, batch in enumerate(batches):
+            part[attempt, batch] = number
+    spread = 5 * math.sqrt(units * 0.25 * 0.75)
+    assert np.all(np.abs(np.bincount(part[0]) - units / 4) < spread)
+    assert abs((part[0] == part[1]).sum() - units / 4) < spread
+    assert abs((part[0, ::2] == part[0, 1::2]).sum() - units / 8) < spread
+
+
+def test_a_unit_more_moves_no_other_one_to_another_part() -> None:
+    event = BandedGaussian(1.0, 1.0, (1.0, 0.8, 0.7))
+    before, after = (turns(event, units, Secrets(3), 1)[0] for units in (1000, 1001))
+    assert [[unit for unit in batch.tolist() if unit < 1000] for batch in after] == [b.tolist() for b in before]
+
+
+def test_a_batch_of_a_part_needs_the_parts_of_the_attempt() -> None:
+    event = BandedGaussian(1.0, 0.5, (1.0, 0.8))
+    for parts in (None, Parts(3, 10, Stream(bytes(32)))):
+        with pytest.raises(TypeError, match="draws no batch"):
+            list(draw_batch(event, 10, Stream(bytes(32)), parts))
+    assert Parts.deal(PoissonGaussian(0.1, 1.0), 10, Stream(bytes(32))) is None
 
 
 def test_of_a_dealt_batch_that_is_too_large_a_random_part_stays() -> None:

@@ -42,7 +42,7 @@ from dprecipe.privacy.events import Charge, Event, count_by_event, count_events,
 from dprecipe.privacy.ledger import LedgerWriter, StopReason
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.sizes import widest_type
-from dprecipe.training.steps.noise import add_noise
+from dprecipe.training.steps.noise import Term, add_noise
 
 # The ledger may take at most this share of the time between events; blocks grow until it does.
 LEDGER_SHARE = 0.01
@@ -126,25 +126,25 @@ class SumNoise:
         ticket.used += 1
         number = (shard << 64) + (ticket.index << 32) + ticket.used
         before, self._before[shard] = self._before.get(shard), number
-        stream, strategy, earlier = self._secrets.stream("noise", number), ticket.event.strategy, []
-        if isinstance(strategy, PreviousStep) and strategy.previous and before is not None:
-            earlier = [(-strategy.previous, self._secrets.stream("noise", before))]
+        stream, strategy = self._secrets.stream("noise", number), ticket.event.strategy
         scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
         value = clipped.value.detach().to(widest_type(clipped.value.device), torch.float64)
+        earlier: list[Term | Tensor] = []
+        if isinstance(strategy, PreviousStep) and strategy.previous and before is not None:
+            earlier = [(-strategy.previous, self._secrets.stream("noise", before))]
+        elif isinstance(strategy, Banded) and len(strategy.bands) > 1:
+            earlier = [self._take_back(strategy, value, shard)]
         return add_noise(
             value,
             distribution_of(ticket.event),
             scale.to(value) if isinstance(scale, Tensor) else scale,
             stream,
             *earlier,
-            kept_P=self._take_back(strategy, value, shard) if isinstance(strategy, Banded) else None,
         )
 
-    def _take_back(self, strategy: Banded, like_P: Tensor, shard: int) -> Tensor | None:
-        """Returns -Σ c_j w_{t-j}, in scales, in the memory that w_t of this release takes; None for a single band."""
+    def _take_back(self, strategy: Banded, like_P: Tensor, shard: int) -> Tensor:
+        """Returns -Σ c_j w_{t-j}, in scales, in the memory that w_t of this release takes."""
         noises, weights = self._noises[shard], strategy.bands[1:]
-        if not weights:
-            return None
         taken_P = noises.popleft().mul_(-weights[-1]) if len(noises) == len(weights) else torch.zeros_like(like_P)
         for weight, noise_P in zip(weights, reversed(noises), strict=False):  # fewer, at first
             taken_P.sub_(noise_P, alpha=weight)

@@ -102,15 +102,14 @@ def add_noise(
     distribution: Distribution,
     scale: float | Tensor,
     stream: Stream,
-    *earlier: Term,
-    kept_P: Tensor | None = None,
+    *earlier: Term | Tensor,
 ) -> Tensor:
     """Adds noise of this distribution and scale (one for each number, where it is a tensor) to a float64 sum, in place.
 
     `value_P`: (P,) float64. `scale`: in the units of the sum; for Gaussian noise, its standard deviation. `earlier`:
-    for Gaussian noise, the draws of earlier sums of the same size, on the same kind of device, to add to those of
-    `stream`; each is drawn again. `kept_P`: (P,) float64, on the sum's device: what to add instead to Gaussian draws,
-    in scales; all of this sum's noise, in scales, takes its place.
+    for Gaussian noise, what to add to the draws of `stream`: the draws of earlier sums of the same size, on the same
+    kind of device, each drawn again; or instead one (P,) float64 on the sum's device, in scales, which all of this
+    sum's noise, in scales, replaces.
 
     Guarantees: each number of the result is on the lattice of its own scale. For a sum on a CUDA device, the keystream
     and the noise are generated there; fewer than `MIN_ON_DEVICE` numbers are drawn on the CPU and copied. Only the
@@ -130,16 +129,18 @@ def add_noise(
     """
     original, value_P = value_P, value_P.detach()
     device, size = value_P.device, value_P.numel()
+    terms = [each for each in earlier if not isinstance(each, Tensor)]
+    kept_P = next((each for each in earlier if isinstance(each, Tensor)), None)
     if isinstance(scale, Tensor) and size:
         for extreme in torch.stack(torch.aminmax(scale)).tolist():  # fetched together
             lattice_spacing(extreme)  # raises if it has no lattice
     with _LOCK:
         if device.type != "cpu":
-            _add_on_device(value_P, distribution, scale, stream, device, earlier, kept_P)
+            _add_on_device(value_P, distribution, scale, stream, device, terms, kept_P)
         else:
             scales = scale.numpy() if isinstance(scale, Tensor) else scale
             kept = None if kept_P is None else kept_P.numpy()
-            _add_on_cpu(value_P.numpy(), distribution, scales, ((1.0, stream), *earlier), kept)
+            _add_on_cpu(value_P.numpy(), distribution, scales, ((1.0, stream), *terms), kept)
     return original
 
 

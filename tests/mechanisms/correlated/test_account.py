@@ -101,7 +101,7 @@ def test_the_share_is_that_of_the_grid(passes: int, share: float | None) -> None
     """Section 3 of the study: .93 for 580 steps in ten passes."""
     planned = account.plan(spec(), facts(epochs=passes))
     chosen = planned.solved["mechanism.noise.previous"]
-    assert chosen == choose_share(STEPS, passes) == planned.plan.previous
+    assert chosen == choose_share(STEPS, passes) == planned.plan.strategy.previous
     assert share is None or abs(chosen - share) <= 0.011
     around = [round(chosen + step, 2) for step in (-0.01, 0.0, 0.01)]
     noise = [account.plan(spec(previous=value), facts(epochs=passes)).plan.noise_in_iterates for value in around]

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noisy_sum.batches import UnitNumbers, draw_batch
+from dprecipe.noisy_sum.batches import ORDER, Parts, UnitNumbers, draw_batch, stream_number
 from dprecipe.privacy.audit.verdicts import p_value
 from dprecipe.privacy.capped_sums import CappedDealtGaussian
+from dprecipe.privacy.correlated_sums import BandedGaussian
 from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.noisy_sums import (
@@ -34,6 +35,7 @@ EVENTS: tuple[Event, ...] = (
     CappedDealtGaussian(1.0, 16, UNITS, 200),
     PermutedGaussian(UNITS, 60, 16, 1.0),
 )
+BANDS = BandedGaussian(1.0, 4 * RATE, (1.0, 0.8, 0.7, 0.6))
 
 
 def draws(event: Event) -> list[UnitNumbers]:
@@ -111,3 +113,42 @@ def test_epochs_that_no_attempt_gets_through_are_looked_at_one_by_one() -> None:
     event = DealtGaussian(1.0, 16)
     attempts = [draws(event)[:10], draws(event)[:10]]
     assert {each.id for each in examine_batches(event, UNITS, attempts) if p_value(each.evidence) <= LEVEL} == set()
+
+
+def draws_of_parts(secrets: Secrets, event: BandedGaussian = BANDS) -> list[UnitNumbers]:
+    parts = Parts.deal(event, UNITS, secrets.stream("sampling", ORDER))
+    streams = (secrets.stream("sampling", stream_number(event, ticket)) for ticket in range(1, STEPS // 4 + 1))
+    return [batch for stream in streams for batch in draw_batch(event, UNITS, stream, parts)]
+
+
+def failed_attempts(attempts: list[list[UnitNumbers]], event: Event = BANDS) -> set[str]:
+    findings = examine_batches(event, UNITS, attempts)
+    return {each.id for each in findings if each.choices * p_value(each.evidence) <= LEVEL}
+
+
+def test_parts_that_take_turns_are_not_accused() -> None:
+    sound = draws_of_parts(Secrets())
+    assert failed_attempts([sound[: STEPS // 2], draws_of_parts(Secrets())[: STEPS // 2]]) == set()
+    assert failed_attempts([sound[:-1], sound[:2]]) == set()
+
+
+def test_faults_of_parts_are_seen() -> None:
+    sound, secrets = draws_of_parts(Secrets()), Secrets()
+    anew = [batch for number in range(STEPS // 4) for batch in draws_of_parts(Secrets())[4 * number : 4 * number + 4]]
+    assert "parts_kept" in failed_attempts([anew])
+    over_all = [batch for k in range(STEPS) for batch in draw_batch(EVENTS[0], UNITS, secrets.stream("sampling", k))]
+    assert "parts_kept" in failed_attempts([over_all])
+    own_rate = BandedGaussian(1.0, RATE, BANDS.coefficients)
+    assert "sampling_rate" in failed_attempts([draws_of_parts(Secrets(), own_rate)])
+    generator = np.random.default_rng(0)
+    chance = BANDS.part_rate
+    by_index = [
+        np.flatnonzero((np.arange(UNITS) % 4 == k % 4) & (generator.random(UNITS) < chance)) for k in range(200)
+    ]
+    assert "parts_pairs" in failed_attempts([by_index])
+    uneven = np.minimum(generator.integers(0, 5, UNITS), 3)
+    too_many = [np.flatnonzero((uneven == 3 - k % 4) & (generator.random(UNITS) < chance)) for k in range(STEPS)]
+    assert "parts_rate" in failed_attempts([too_many])
+    half = STEPS // 2
+    assert "parts_again" in failed_attempts([sound[:half], sound[half:]])
+    assert "sampling_again" in failed_attempts([sound[:half], sound[:half]])

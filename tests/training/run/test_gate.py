@@ -18,7 +18,8 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.lattice import lattice_spacing
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.correlated_sums import CycleGaussian
+from dprecipe.privacy.correlated_sums import BandedGaussian, CycleGaussian
+from dprecipe.privacy.correlation.series import inverse_of
 from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Charge, Event, count_by_event, count_events
 from dprecipe.privacy.ledger import LedgerWriter, read
@@ -303,3 +304,54 @@ def test_each_shard_takes_back_its_own(tmp_path: Path) -> None:
             released = noise.release(ticket, ClippedSum(torch.zeros(500), 1.0), shard) / CYCLE.noise_multiplier
             expected = draws_of(step, 500, shard) - (CYCLE.previous * draws_of(0, 500, shard) if step else 0.0)
             assert torch.allclose(released, expected, rtol=0, atol=4e-6)
+
+
+BANDS = BandedGaussian(20.0, 0.5, (1.0, 0.8, 0.6))
+
+
+@pytest.mark.parametrize("by_number", [False, True])
+def test_banded_noise_is_that_of_the_inverse_matrix_across_groups(tmp_path: Path, by_number: bool) -> None:
+    """w = C⁻¹ z, by the coefficients of 1 / c(x), of seven steps and fresh draws that are known; in scales, so of
+    whatever norm. Only b - 1 vectors are kept."""
+    bound = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64).repeat(1000) if by_number else 0.5
+    gated = gate(tmp_path / "l", 3, BANDS)
+    noisy = release_all(gated, ClippedSum(torch.full((3000,), 7.0), bound))
+    inverse = inverse_of(BANDS.strategy, 9)
+    draws = [draws_of(step, 3000) for step in range(9)]
+    for step, released in enumerate(noisy):
+        expected = sum(float(inverse[lag]) * draws[step - lag] for lag in range(step + 1))
+        assert torch.allclose((released - 7.0) / (BANDS.noise_multiplier * bound), expected, rtol=0, atol=1e-5)
+    assert len(noisy) == 9
+    assert [len(kept) for kept in gated._noise._noises.values()] == [2]
+
+
+def test_banded_noise_is_rounded_once_and_kept_unrounded(tmp_path: Path) -> None:
+    sums = torch.linspace(-3, 3, 1001, dtype=torch.float64)
+    noisy = release_all(gate(tmp_path / "l", 1, BANDS), ClippedSum(sums, 1.0))
+    spacing = lattice_spacing(BANDS.noise_multiplier)
+    streams = [Secrets(1).stream("noise", (1 << 32) + used) for used in (1, 2, 3)]
+    z_0, z_1, z_2 = (torch.from_numpy(np.concatenate(_CpuBuffer(1001).draw(each, 1001)).copy()) for each in streams)
+    w_1 = -0.8 * z_0 + z_1
+    w_2 = (-0.6 * z_0 - 0.8 * w_1) + z_2
+    for released, noise in ((noisy[1], w_1), (noisy[2], w_2)):
+        exact = sums + BANDS.noise_multiplier * noise
+        assert (torch.round(exact / spacing) * spacing - released).abs().max() <= 1e-9 * spacing
+
+
+def test_a_single_band_keeps_nothing_and_draws_what_dp_sgd_draws(tmp_path: Path) -> None:
+    one = gate(tmp_path / "one", 3, BandedGaussian(20.0, 0.5, (1.0,)))
+    plain = gate(tmp_path / "plain", 3, PoissonGaussian(0.5, 20.0))
+    for ours, theirs in zip(release_all(one, ZERO), release_all(plain, ZERO), strict=True):
+        assert torch.equal(ours, theirs)
+    assert not one._noise._noises
+
+
+def test_each_shard_keeps_its_own_noise() -> None:
+    noise, alone = SumNoise(Secrets(1)), SumNoise(Secrets(1))
+    for step in range(3):
+        for shard in range(2):
+            ticket, other = Ticket(BANDS, 1), Ticket(BANDS, 1)
+            ticket.used = other.used = step
+            released = noise.release(ticket, ClippedSum(torch.zeros(500), 1.0), shard)
+            if shard == 1:
+                assert torch.equal(released, alone.release(other, ClippedSum(torch.zeros(500), 1.0), 1))

@@ -518,3 +518,34 @@ def test_a_device_adds_draws_of_an_earlier_sum_to_those_of_this_one(count: int) 
     noise._add_on_device(both, GAUSSIAN, SCALE, stream("now"), cpu, [(-0.7, stream("before"))])
     assert torch.allclose(both / SCALE, now - 0.7 * before, rtol=0, atol=3e-6)
     assert (both / lattice_spacing(SCALE) % 1 == 0).all()
+
+
+@pytest.mark.parametrize("count", [7, CHUNK * 2 * noise.MIN_CHUNKS + 11])
+@pytest.mark.parametrize("by_number", [False, True])
+def test_noise_that_was_kept_is_added_and_replaced_by_all_of_the_noise(
+    count: int, by_number: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with one thread or several: the sum plus the scale times kept noise and draws; what is kept is exact."""
+    scale = torch.linspace(0.1, 3.0, count, dtype=torch.float64) if by_number else SCALE
+    before, now = torch.linspace(-2, 2, count, dtype=torch.float64), added(torch.zeros(count), scale=1.0, name="now")
+    results = []
+    for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        value, kept = torch.full((count,), 5.0, dtype=torch.float64), before.clone()
+        results += [add_noise(value, GAUSSIAN, scale, stream("now"), kept), kept]
+        assert torch.allclose(kept, before + now, rtol=0, atol=1e-6)
+        assert torch.allclose(value, 5.0 + scale * kept, rtol=0, atol=3e-6)
+    assert torch.equal(results[0], results[2])
+    assert torch.equal(results[1], results[3])
+
+
+@pytest.mark.parametrize("count", [7, MIN_ON_DEVICE + 5])
+def test_a_device_keeps_all_of_the_noise(count: int) -> None:
+    cpu, zeros = torch.device("cpu"), torch.zeros(count, dtype=torch.float64)
+    now, both, kept = zeros.clone(), zeros.clone(), torch.linspace(-2, 2, count, dtype=torch.float64)
+    before = kept.clone()
+    noise._add_on_device(now, GAUSSIAN, 1.0, stream("now"), cpu)
+    noise._add_on_device(both, GAUSSIAN, SCALE, stream("now"), cpu, (), kept)
+    assert torch.allclose(kept, before + now, rtol=0, atol=3e-6)
+    assert torch.allclose(both, SCALE * kept, rtol=0, atol=3e-6)
+    assert (both / lattice_spacing(SCALE) % 1 == 0).all()
