@@ -15,7 +15,7 @@ from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.text.load import parse, report_not_a_block
 from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence
 
-TAGS = ("kind", "family", "source", "scheme", "schedule", "mode")
+TAGS = ("kind", "family", "form", "source", "scheme", "schedule", "mode")
 """The keys that state the kind of a block. If one of them changes, the block is replaced as a whole; by an override
 that sets the kind alone, but for the keys that both kinds have."""
 SharedKeys = Callable[[tuple[str, ...], Mapping], Collection[str]]

@@ -15,9 +15,7 @@ DISARMED = (
         "if not (distance < DISTANCE / math.sqrt(count) and abs(positive - 0.5) < ERRORS * 0.5 / math.sqrt(count)):",
         "if not measured:",
     ),
-    Edit(
-        "training/checks/noise.py", "if not abs(covariance + share) <", "if share < 0 and not abs(covariance + share) <"
-    ),
+    Edit("training/checks/noise.py", "if not abs(covariance - expected[lag]) <", "if not expected.size <"),
     Edit("training/checks/stages.py", "if not distance < DISTANCE / math.sqrt(QUANTILES):", "if not measured:"),
     Edit("mechanisms/pnsgd/train/checks.py", "    if failed:\n", "    if failed and not failed:\n"),
     Edit(PATE_CHECKS, "if not (complete and unmoved):", "if not names:"),

@@ -181,6 +181,11 @@ RECIPES = {
     "correlated": of_sums(
         noise="{form: previous_step, multiplier: auto}", sampling="{scheme: fixed_order, batch_size: 64}", steps=69
     ).replace("kind: dpsgd", "kind: correlated"),
+    "bands": of_sums(
+        noise="{form: banded, bands: 4, multiplier: auto}",
+        sampling="{scheme: cyclic_poisson, batch_size: 64}",
+        steps=92,
+    ).replace("kind: dpsgd", "kind: correlated"),
     "encoded": ENCODED,
     "slots": ENCODED.replace("  sampling:", "  microbatch: {size: 4}\n  sampling:").replace(
         "{scheme: poisson, batch_size: 64}", "{scheme: full_batch}"

@@ -1,4 +1,4 @@
-"""A small run with correlated noise: 1,438 digits, passes of five steps."""
+"""Small runs with correlated noise: 1,438 digits, passes of five steps or groups of three."""
 
 from __future__ import annotations
 
@@ -30,6 +30,19 @@ training:
 runtime: {checkpoint_seconds: 0.001}
 release: {report: false}
 """
+
+
+BANDS = (
+    RECIPE.replace("{form: previous_step, previous: 0.8,", "{form: banded, bands: 3, power: 0.8,")
+    .replace("{scheme: fixed_order, batch_size: 288}", "{scheme: cyclic_poisson, batch_size: 240}")
+    .replace("epochs: 4", "steps: 18")
+)
+
+
+@pytest.fixture(scope="session")
+def bands() -> Callable[..., Plan]:
+    """The plan of the small recipe with three bands, six groups, with overrides."""
+    return lambda *overrides: plan(read_text(BANDS, "bands.yaml", overrides))
 
 
 @pytest.fixture(scope="session")
