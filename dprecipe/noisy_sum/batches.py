@@ -50,18 +50,18 @@ def stream_number(event: Event, ticket: int) -> int:
 
 
 @final
-class Parts:
-    """The parts of the units, each of which an event draws from in turn: dealt once, and kept for all of an attempt."""
+class UnitParts:
+    """The parts of the units that steps draw from in turn: dealt once, and kept for all of an attempt."""
 
     def __init__(self, count: int, units: int, stream: Stream) -> None:
         self.count = count
         self._order, self._ends = deal_units(count, units, stream)
 
     @staticmethod
-    def deal(event: Event, units: int, stream: Stream) -> Parts | None:
+    def deal(event: Event, units: int, stream: Stream) -> UnitParts | None:
         """Deals the parts that the event draws from, by the stream of number `ORDER`; None if it has none."""
         sampling = event.sampling()
-        return Parts(sampling.parts, units, stream) if isinstance(sampling, CyclicPoisson) else None
+        return UnitParts(sampling.parts, units, stream) if isinstance(sampling, CyclicPoisson) else None
 
     def draw(self, part: int, rate: float, stream: Stream) -> UnitNumbers:
         """Includes each unit of a part independently with probability `rate`."""
@@ -69,7 +69,7 @@ class Parts:
         return units[draw_poisson(rate, len(units), stream)].astype(np.int64)
 
 
-def draw_batch(event: Event, units: int, stream: Stream, parts: Parts | None = None) -> Iterator[UnitNumbers]:
+def draw_batch(event: Event, units: int, stream: Stream, parts: UnitParts | None = None) -> Iterator[UnitNumbers]:
     """Draws the batches of one event: one for a sampled or full step, all batches of the epoch where units are dealt
     or permuted, or of the pass where they keep their order, or one from each part.
 

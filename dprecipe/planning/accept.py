@@ -38,13 +38,14 @@ WARNINGS: Mapping[str, str] = {
     "P163": "a learning rate beyond the one that contracts most",
     "P173": "hiding the iterates gains nothing",
     "P174": "the set is too wide to contract",
-    "P177": "random batches would leave less noise than a fixed order",
+    "P177": "random batches would leave less noise",
+    "P179": "a single band is DP-SGD",
     "P226": "many of the units are canaries",
     "R266": "noise drowns the gradients of a linear model",
     "R267": "the learning rate overshoots",
 }
 """Every warning about a recipe itself, as a certificate words it."""
-PLAN_WARNINGS = frozenset({"P173", "P174", "P177"})
+PLAN_WARNINGS = frozenset({"P173", "P174", "P177", "P179"})
 """Warnings that may need the solved plan: `validate` does not check that an accepted one occurred."""
 
 

@@ -11,7 +11,7 @@ import pytest
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.noisy_sum.batches import (
     ORDER,
-    Parts,
+    UnitParts,
     deal_units,
     draw_batch,
     draw_order,
@@ -127,7 +127,7 @@ def test_a_unit_more_moves_no_other_one_to_another_place() -> None:
 
 def turns(event: BandedGaussian, units: int, secrets: Secrets, events: int) -> list[list[np.ndarray]]:
     """The batches of the first events of an attempt."""
-    parts = Parts.deal(event, units, secrets.stream("sampling", ORDER))
+    parts = UnitParts.deal(event, units, secrets.stream("sampling", ORDER))
     streams = [secrets.stream("sampling", stream_number(event, ticket)) for ticket in range(1, events + 1)]
     return [list(draw_batch(event, units, stream, parts)) for stream in streams]
 
@@ -174,10 +174,10 @@ def test_a_unit_more_moves_no_other_one_to_another_part() -> None:
 
 def test_a_batch_of_a_part_needs_the_parts_of_the_attempt() -> None:
     event = BandedGaussian(1.0, 0.5, (1.0, 0.8))
-    for parts in (None, Parts(3, 10, Stream(bytes(32)))):
+    for parts in (None, UnitParts(3, 10, Stream(bytes(32)))):
         with pytest.raises(TypeError, match="draws no batch"):
             list(draw_batch(event, 10, Stream(bytes(32)), parts))
-    assert Parts.deal(PoissonGaussian(0.1, 1.0), 10, Stream(bytes(32))) is None
+    assert UnitParts.deal(PoissonGaussian(0.1, 1.0), 10, Stream(bytes(32))) is None
 
 
 def test_of_a_dealt_batch_that_is_too_large_a_random_part_stays() -> None:

@@ -155,9 +155,9 @@ NOISE_BUGS = (
         "bands",
         "each group of steps has parts of its own: a record may be in two steps of a band",
         STEPS,
-        "if self._parts is None:\n                self._parts = Parts.deal(ticket.event, self._units, "
+        "if self._parts is None:\n                self._parts = UnitParts.deal(ticket.event, self._units, "
         'self._secrets.stream("sampling", ORDER))',
-        'self._parts = Parts.deal(ticket.event, self._units, self._secrets.stream("sampling", -ticket.index))',
+        'self._parts = UnitParts.deal(ticket.event, self._units, self._secrets.stream("sampling", -ticket.index))',
     ),
     bug(
         "batches_of_all_parts",

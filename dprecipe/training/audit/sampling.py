@@ -182,7 +182,7 @@ def _examine_order(attempts: Sequence[Sequence[UnitNumbers]], count: int) -> Ite
 
 def _examine_parts(attempts: Sequence[Sequence[UnitNumbers]], units: int, count: int) -> Iterator[AuditFinding]:
     """Tests that a unit takes part in steps of one part alone, and that parts are dealt independently. Each part has as
-    many turns as the others: so whoever took part at all is in each with the same chance."""
+    many turns as the others, so a unit that was seen is in each with the same chance."""
     turns_APU = np.zeros((len(attempts), count, units), dtype=bool)
     for turns_PU, attempt in zip(turns_APU, attempts, strict=True):
         for step, batch in enumerate(attempt[: len(attempt) // count * count]):

@@ -18,7 +18,7 @@ from dprecipe.faults import InternalFault
 from dprecipe.models.modules.draws import drawing_from
 from dprecipe.models.modules.inspection import is_draw_free
 from dprecipe.noise.entropy import Purpose
-from dprecipe.noisy_sum.batches import ORDER, Parts, UnitNumbers, draw_batch, stream_number
+from dprecipe.noisy_sum.batches import ORDER, UnitParts, UnitNumbers, draw_batch, stream_number
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.processes.sharded_weights import ShardedWeights
 from dprecipe.training.processes.shards import Shard
@@ -100,7 +100,7 @@ class NoisySteps:
         self._fixed: dict[str, Any] | None = None
         self._draws = not is_draw_free(model)
         self._pending: tuple[Ticket, Iterator[tuple[int, UnitNumbers]]] | None = None
-        self._parts: Parts | None = None  # of this attempt
+        self._parts: UnitParts | None = None  # of this attempt
 
     @property
     def is_whole(self) -> bool:
@@ -155,7 +155,7 @@ class NoisySteps:
                 return False
             stream = self._secrets.stream("sampling", stream_number(ticket.event, ticket.index))
             if self._parts is None:
-                self._parts = Parts.deal(ticket.event, self._units, self._secrets.stream("sampling", ORDER))
+                self._parts = UnitParts.deal(ticket.event, self._units, self._secrets.stream("sampling", ORDER))
             self._pending = (ticket, enumerate(draw_batch(ticket.event, self._units, stream, self._parts)))
         ticket, batches = self._pending
         number, units = next(batches)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noisy_sum.batches import ORDER, Parts, UnitNumbers, draw_batch, stream_number
+from dprecipe.noisy_sum.batches import ORDER, UnitParts, UnitNumbers, draw_batch, stream_number
 from dprecipe.privacy.audit.verdicts import p_value
 from dprecipe.privacy.capped_sums import CappedDealtGaussian
 from dprecipe.privacy.correlated_sums import BandedGaussian
@@ -116,7 +116,7 @@ def test_epochs_that_no_attempt_gets_through_are_looked_at_one_by_one() -> None:
 
 
 def draws_of_parts(secrets: Secrets, event: BandedGaussian = BANDS) -> list[UnitNumbers]:
-    parts = Parts.deal(event, UNITS, secrets.stream("sampling", ORDER))
+    parts = UnitParts.deal(event, UNITS, secrets.stream("sampling", ORDER))
     streams = (secrets.stream("sampling", stream_number(event, ticket)) for ticket in range(1, STEPS // 4 + 1))
     return [batch for stream in streams for batch in draw_batch(event, UNITS, stream, parts)]
 
