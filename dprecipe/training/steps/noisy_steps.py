@@ -18,7 +18,7 @@ from dprecipe.faults import InternalFault
 from dprecipe.models.modules.draws import drawing_from
 from dprecipe.models.modules.inspection import is_draw_free
 from dprecipe.noise.entropy import Purpose
-from dprecipe.noisy_sum.batches import ORDER, UnitParts, UnitNumbers, draw_batch, stream_number
+from dprecipe.noisy_sum.batches import ORDER, UnitNumbers, UnitParts, draw_batch, stream_number
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.processes.sharded_weights import ShardedWeights
 from dprecipe.training.processes.shards import Shard

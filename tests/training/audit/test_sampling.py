@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noisy_sum.batches import ORDER, UnitParts, UnitNumbers, draw_batch, stream_number
+from dprecipe.noisy_sum.batches import ORDER, UnitNumbers, UnitParts, draw_batch, stream_number
 from dprecipe.privacy.audit.verdicts import p_value
 from dprecipe.privacy.capped_sums import CappedDealtGaussian
 from dprecipe.privacy.correlated_sums import BandedGaussian
