@@ -19,7 +19,7 @@ CASES = Path(__file__).parent / "cases"
 @needs_device
 def test_each_mechanism_trains_on_the_device(tmp_path: Path) -> None:
     """On the second of two: what forgets which one it is on would be on the first."""
-    run_tests(tmp_path, str(CASES / "runs.py"), settings=Settings(devices=2, current=1, mib=128), least=5)
+    run_tests(tmp_path, str(CASES / "runs.py"), settings=Settings(devices=2, current=1, mib=128), least=8)
 
 
 @needs_device

@@ -26,6 +26,18 @@ mechanism:
   sampling: {scheme: poisson, batch_size: 64}
 budget: {epsilon: 3.0, delta: 1e-5}
 """
+CORRELATED = """\
+model: {kind: mlp, hidden: [16]}
+mechanism:
+  kind: correlated
+  clip: {norm: 0.5}
+  noise: {form: previous_step, multiplier: auto}
+  sampling: {scheme: fixed_order, batch_size: 480}
+budget: {epsilon: 3.0, delta: 1e-5}
+"""
+BANDED = CORRELATED.replace("{form: previous_step, ", "{form: banded, bands: 3, ").replace(
+    "{scheme: fixed_order, batch_size: 480}", "{scheme: cyclic_poisson, batch_size: 64}"
+)
 PATE = """\
 model: {kind: mlp, hidden: [16]}
 mechanism:

@@ -9,12 +9,16 @@ from torch import nn
 from dprecipe.mechanisms.encoded.train import encoded_sum
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
+from dprecipe.privacy.correlated_sums import BandedGaussian, CycleGaussian
+from dprecipe.privacy.events import Event
+from dprecipe.privacy.noisy_sums import PoissonGaussian
+from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.program.losses import cross_entropy
+from dprecipe.training.run.gate import SumNoise, Ticket
 from dprecipe.training.steps.noise import add_noise
-from tests.pretend_cuda.cases.recipes import CNN, ENCODED, PATE, TRAINING, Start, read_score
+from tests.pretend_cuda.cases.recipes import BANDED, CNN, CORRELATED, ENCODED, PATE, TRAINING, Start, read_score
 from tests.pretend_cuda.counting import recording
 from tests.recipe_texts import DIGITS, PNSGD, SPLIT_DIGITS
 
@@ -30,6 +34,37 @@ def test_a_convolutional_network(start: Start) -> None:
 def test_encoded_gradients(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoded_sum, "BLOCK", 1 << 13)  # a block has one size, which a GPU does not feel
     start(DIGITS + ENCODED + TRAINING)
+
+
+@pytest.mark.parametrize("mechanism", [CORRELATED, BANDED], ids=["previous_step", "banded"])
+def test_correlated_noise(start: Start, mechanism: str) -> None:
+    """Three steps: one pass, or one group."""
+    start(DIGITS + mechanism + TRAINING)
+
+
+def test_noise_that_is_taken_back_starts_few_more_kernels() -> None:
+    """Of 2²⁰ numbers, in the sixth step: drawn again they are made twice; of three kept vectors each is added once. No
+    step waits for the device, and none copies numbers to it or from it."""
+    device = torch.device("cuda", torch.cuda.current_device())
+
+    def count(event: Event) -> int:
+        noise, ticket = SumNoise(Secrets()), Ticket(event, 1)
+        ticket.releases = 6
+        summed = [ClippedSum(torch.zeros(1 << 20, dtype=torch.float64, device=device), 1.0) for _ in range(6)]
+        for each in summed[:-1]:
+            noise.release(ticket, each)
+        with recording() as seen:
+            noise.release(ticket, summed[-1])
+        assert not seen.waits
+        assert seen.to_host.total() == 0
+        return seen.launches
+
+    independent = count(PoissonGaussian(0.1, 1.0))
+    again = count(CycleGaussian(1.0, 0.9, 8, 0))
+    kept = count(BandedGaussian(1.0, 0.1, (1.0, 0.8, 0.7, 0.6)))
+    print(f"kernels of noise: {independent} independent, {again} drawn again, {kept} kept")
+    assert independent < again <= 2 * independent + 4
+    assert independent < kept <= independent + 8
 
 
 def test_teachers_and_a_student(start: Start) -> None:

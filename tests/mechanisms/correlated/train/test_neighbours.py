@@ -83,7 +83,7 @@ def check_claim(
 
 @pytest.mark.slow
 def test_passes_in_a_fixed_order_come_close_to_the_claim_and_not_beyond() -> None:
-    """Three passes of four steps, λ = 0.8. The unit at a late place shows in fewer rows: the first place is the worst."""
+    """Three passes of four steps, λ = 0.8. A unit at a late place shows in fewer rows: the first place is the worst."""
     events = [CycleGaussian(2.2, 0.8, 4, number) for number in range(3)]
     column = column_of(events[0].strategy, 12)
 
