@@ -3,7 +3,8 @@
 Rounds alternate A B C A B C …, so that a machine whose speed drifts gives honest ratios; of each the fastest round
 and the median, in processor time (of several threads, of all together), which other programs lengthen less. `gate` is
 `add_noise`, as it is trained with; `lattice` its rounding alone; `numpy path` the draws of votes and of hidden
-descent, without adding them. torch's and numpy's own are not secure, and are not added to anything.
+descent, without adding them. `drawn again` and `kept`: correlated noise of λ, and of four bands. torch's and numpy's
+own are not secure, and are not added to anything.
 Run: python benchmarks/noise.py [--threads N] [--rounds N] [--quick] [--json FILE]
 """
 
@@ -18,11 +19,20 @@ from figures import Spread, alternate, parser_of, ratio, seconds_of, write_json
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets
+from dprecipe.privacy.correlated_sums import BandedGaussian
+from dprecipe.training.engine.clipped_sum import ClippedSum
+from dprecipe.training.run.gate import SumNoise, Ticket
 from dprecipe.training.steps.noise import add_noise, onto_lattice
 
 ROUND_NUMBERS = 2_000_000
 """At least so many of each way in a round: fewer take less time than a clock can tell."""
-COMPARED = {"gate": "torch.normal", "gate, laplace": "torch.normal", "numpy path": "numpy"}
+COMPARED = {
+    "gate": "torch.normal",
+    "gate, one drawn again": "gate",
+    "gate, three kept": "gate",
+    "gate, laplace": "torch.normal",
+    "numpy path": "numpy",
+}
 """Ours and another's, for `--json`."""
 GAUSSIAN, LAPLACE = Distribution("gaussian"), Distribution("laplace")
 
@@ -32,10 +42,16 @@ def ways(count: int) -> dict[str, Callable[[], object]]:
     total, single = torch.zeros(count, dtype=torch.float64), torch.zeros(count)
     layers = torch.full((count,), 1.3, dtype=torch.float64)
     generator = np.random.default_rng()
+    banded, kept = SumNoise(secrets), Ticket(BandedGaussian(1.3, 0.1, (1.0, 0.82, 0.7462, 0.701428)), 1)
+    kept.releases = 1 << 30
     return {
         "gate": lambda: add_noise(total, GAUSSIAN, 1.3, secrets.stream("noise", 1)),
         "gate, scale of each": lambda: add_noise(total, GAUSSIAN, layers, secrets.stream("noise", 1)),
         "gate, laplace": lambda: add_noise(total, LAPLACE, 1.3, secrets.stream("noise", 1)),
+        "gate, one drawn again": lambda: add_noise(
+            total, GAUSSIAN, 1.3, secrets.stream("noise", 1), (-0.9, secrets.stream("noise", 0))
+        ),
+        "gate, three kept": lambda: banded.release(kept, ClippedSum(total, 1.0)),
         "lattice": lambda: onto_lattice(total, 1.3),
         "numpy path": lambda: draw_noise(GAUSSIAN, secrets.stream("noise", 1), count),
         "torch.normal": lambda: torch.normal(0.0, 1.3, (count,)),

@@ -36,6 +36,17 @@ preprocessing. `tuning`: the number of runs, and their values. `canaries`: the c
 the first attempt alone."""
 
 
+def forbid_core_dumps() -> None:
+    """Keeps the memory of this process, and of those that it starts, out of core dumps, as far as the system does so:
+    it holds the root of all noise, noise that later steps take back, and records."""
+    try:
+        import resource
+    except ImportError:  # Windows writes no core files
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+
+
 @final
 class Secrets:
     """The root of one attempt's secret randomness."""
@@ -54,6 +65,7 @@ class Secrets:
 
     def __setstate__(self, state: tuple[bytes, int | None]) -> None:
         self._root, self.insecure_seed = state
+        forbid_core_dumps()
         self._keyed = hmac.new(self._root, digestmod="sha256")  # copied for each stream, in a third of the time
 
     def stream(self, purpose: Purpose, index: int) -> Stream:

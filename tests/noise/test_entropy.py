@@ -5,6 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,3 +124,28 @@ def test_neither_end_of_the_interval_is_ever_drawn(
 ) -> None:
     monkeypatch.setattr(Stream, "words", lambda self, count: np.full(count, word, dtype=np.uint64))
     assert low < Stream(bytes(32)).uniform(1)[0] < high
+
+
+def test_a_process_with_secrets_leaves_no_core_dump(tmp_path: Path) -> None:
+    """Also one that was told to leave some; so does a process that it starts."""
+    resource = pytest.importorskip("resource")
+    program = (
+        "import os, resource, subprocess, sys; from dprecipe.noise.entropy import Secrets; "
+        "most = resource.getrlimit(resource.RLIMIT_CORE)[1]; resource.setrlimit(resource.RLIMIT_CORE, (most, most)); "
+        "Secrets() if sys.argv[1] == 'secret' else None; "
+        "print(resource.getrlimit(resource.RLIMIT_CORE)[0]); sys.stdout.flush(); os.abort()"
+    )
+    if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
+        pytest.skip("the system forbids core dumps already")
+    limits = {}
+    for kind in ("secret", "plain"):
+        folder = tmp_path / kind
+        folder.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", program, kind], cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == -signal.SIGABRT, done.stderr
+        limits[kind] = int(done.stdout)
+        if kind == "secret":
+            assert list(folder.iterdir()) == []
+    assert limits["secret"] == 0 != limits["plain"]
