@@ -7,7 +7,7 @@
 # make test-oldest  runs the tests with the oldest packages that pyproject.toml accepts *
 # make test-mechanism  runs the tests of one mechanism: make test-mechanism MECHANISM=dpsgd
 # make check      holds the code against ruff (lint and format) and mypy (strict types): 1 minute *
-# make chaos      kills, power failures, failing disks and races over the four mechanisms: about an hour of a core
+# make chaos      kills, power failures, failing disks and races over all mechanisms: about an hour of a core
 # make gpu-check  tests and times what runs on a GPU; takes one (docs/project/gpu.md)
 # make gpu-wheels fetches what benchmarks/gpu_lent.sh needs on a GPU machine without a network (Python 3.12, x86-64)
 # make bench      times what the project promises to be fast

@@ -1,4 +1,4 @@
-"""Kills, power failures, failing disks and races, over the four mechanisms: `python tests/chaos/chaos.py`.
+"""Kills, power failures, failing disks and races, over all mechanisms: `python tests/chaos/chaos.py`.
 
 A server imports everything once and forks a child for every attempt. Each case is a run in a folder of its own: its
 faults happen, then it is resumed until it ends. The case passes when
@@ -203,9 +203,8 @@ class Case:
         if not any("ledger beside it" in line for line in verified.checked):
             self.add_failure("the ledger is not beside the release")
         predicate = verified.statement.predicate
-        scheme = str(self.target.plan.mechanism_plan.scheme)
         events, draws = predicate.events.total, self.draws.stat().st_size
-        per_event = self.target.plan.length.steps_per_epoch if scheme == "dealt" else 1
+        per_event = max(charge.event.steps for charge in self.target.plan.mechanism_plan.events)
         if self.target.plan.mechanism != "pnsgd" and events * per_event < draws:
             self.add_failure(f"{draws} draws of noise, and {events} events charged")
         if outside := list(self.root.glob(".run.*/private/*")):

@@ -1,4 +1,4 @@
-"""Small recipes of the four mechanisms, with all that they keep in `private/`."""
+"""Small recipes of all mechanisms, with all that they keep in `private/`."""
 
 from __future__ import annotations
 
@@ -32,6 +32,16 @@ mechanism:
   sampling: {scheme: poisson, batch_size: 64}
 budget: {epsilon: 3.0, delta: 1e-5}
 training: {steps: 100, optimizer: {kind: sgd, lr: 1.0}}
+"""
+CORRELATED = """\
+model: {kind: logistic_regression}
+mechanism:
+  kind: correlated
+  clip: {norm: 1.0}
+  noise: {form: %s, multiplier: auto}
+  sampling: {scheme: %s}
+budget: {epsilon: 3.0, delta: 1e-5}
+training: {steps: 96, optimizer: {kind: sgd, lr: 0.5}}
 """
 PNSGD = """\
 model: {kind: softmax_regression, l2: 0.01}
@@ -84,6 +94,10 @@ def recipes(report: bool) -> dict[str, tuple[str, ...]]:
             head + DPSGD % ("dealt, batch_size: 128", 96),
         ),
         "encoded": (head + ENCODED,),
+        "correlated": (
+            head + CORRELATED % ("previous_step", "fixed_order, batch_size: 360"),
+            head + CORRELATED % ("banded, bands: 4", "cyclic_poisson, batch_size: 64"),
+        ),
         "pate": (PATE % said,),
         "pnsgd": (head + PNSGD % "true",),
     }

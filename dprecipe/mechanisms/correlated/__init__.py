@@ -13,6 +13,7 @@ MECHANISM = Mechanism(
     can_split=True,
     can_omit_records=True,
     covers_iterates=True,
+    can_be_tuned=True,
     canaries=("gradient", "record"),
     audit_depths=("program",),
     runtime_options=ALL_RUNTIME_OPTIONS,
