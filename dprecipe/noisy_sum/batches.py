@@ -9,7 +9,7 @@
 | a rate of 1 or more | every unit, or every unit of the part |
 | a Poisson batch larger than its cap | a uniformly random subset of it, of the size of the cap |
 | a dealt batch larger than its cap | the units with the highest of secret random priorities |
-| more batches than units to deal | some of the batches are empty |
+| more batches than units, or blocks of them, to deal | some of the batches are empty |
 """
 
 from __future__ import annotations
@@ -100,6 +100,11 @@ def draw_batch(event: Event, units: int, stream: Stream, parts: UnitParts | None
             for start, end in pairwise(ends[: (taken or batches) + 1]):
                 batch = order[start:end].astype(np.int64)
                 yield batch if cap is None else keep_highest(batch, priorities, cap)
+        case FixedOrder(batches, int(block)):
+            order = draw_order(math.ceil(units / block), stream)
+            for start, end in pairwise(len(order) * number // batches for number in range(batches + 1)):
+                numbers = np.sort(order[start:end])[:, None] * block + np.arange(block)
+                yield numbers[numbers < units]
         case FixedOrder(batches):
             order, ends = deal_units(batches, units, stream)
             for start, end in pairwise(ends):

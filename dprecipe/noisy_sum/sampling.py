@@ -83,6 +83,9 @@ class FixedOrderSampling(Block):
 
     scheme: Literal["fixed_order"]
     batch_size: PositiveInt = Field(description="expected size of a batch, in units")
+    block: PositiveInt | None = Field(
+        None, description="consecutive units that stay together, where random access is dear; null: each by itself"
+    )
 
 
 class CyclicPoissonSampling(Block):

@@ -181,7 +181,8 @@ def two_free_variables(path: str) -> Finding:
 def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...], tuple[Assumption, ...]]:
     """Returns the assumptions of every mechanism of noisy sums: those listed before its own, and those after.
 
-    `scheme`: that of the recipe, or `capped_dealt` where dealt batches have a largest size.
+    `scheme`: that of the recipe, or `capped_dealt` where dealt batches have a largest size, or `fixed_blocks` where
+    blocks of units are in a fixed order.
     """
     participation = {
         "poisson": "each unit joins each batch independently with the sampling rate, and who joined stays secret",
@@ -194,6 +195,8 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
         "who is in a batch stays secret",
         "fixed_order": "each attempt deals every unit to exactly one batch of a pass, uniformly and independently of "
         "all others, and keeps it there in all passes",
+        "fixed_blocks": "each attempt cuts a random order of blocks of consecutive units into the batches of a pass, "
+        "and keeps it in all passes; no unit changes the block of another, since compared data sets have as many",
         "cyclic_poisson": "each attempt deals every unit to one part, uniformly and independently of all others, and "
         "keeps it there; each unit of a step's part joins its batch independently, and parts and batches stay secret",
         "dealt": "each epoch deals every unit to exactly one batch, uniformly and independently of all others, and who "

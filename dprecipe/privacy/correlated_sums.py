@@ -28,14 +28,16 @@ from dprecipe.privacy.sampling import CyclicPoisson, FixedOrder, Sampling
 @dataclass(frozen=True, slots=True)
 class CycleGaussian(GaussianEvent):
     """A pass of `batches` steps over all units in a fixed order, where each step takes back the share `previous` (λ) of
-    the fresh noise of the step before. `number`: the passes of the same order and noise before it.
+    the fresh noise of the step before. `number`: the passes of the same order and noise before it. `block`: how many
+    consecutive units have one place, if places are those of blocks.
 
     A pass that ends early has released less, and is charged for all of it. A number above the true one costs more.
 
     Formal guarantee: whatever was released before, a Gaussian mechanism of μ = sqrt(Q)/`noise_multiplier` for adding,
     removing or zeroing out a unit and twice that for replacing one, with Q = `PreviousStep.pass_energy`; tight. The
-    place of a unit in the order depends on no record, and under add-or-remove-one on no other unit. Noise may begin
-    again before any pass, and the order may change then. Source: docs/explanation/accounting.md#correlated-noise.
+    place of a unit in the order depends on no record, and under add-or-remove-one on no other unit: with blocks that
+    relation has no guarantee, and is refused beforehand. Noise may begin again before any pass, and the order may
+    change then. Source: docs/explanation/accounting.md#correlated-noise.
     """
 
     kind: ClassVar[str] = "cycle_gaussian"
@@ -43,6 +45,7 @@ class CycleGaussian(GaussianEvent):
     previous: Annotated[float, Field(ge=0, le=1)]
     batches: PositiveInt
     number: NonNegativeInt
+    block: PositiveInt | None = None
 
     def __post_init__(self) -> None:
         check_positive(noise_multiplier=self.noise_multiplier, batches=self.batches)
@@ -77,7 +80,7 @@ class CycleGaussian(GaussianEvent):
         return Gaussian(self.noise_multiplier / math.sqrt(self.energy))
 
     def sampling(self) -> Sampling:
-        return FixedOrder(self.batches)
+        return FixedOrder(self.batches, self.block)
 
     def cross_check(self) -> Question:
         energy = compute_pass_energy(self.previous, self.batches, self.number)

@@ -49,9 +49,11 @@ class PermutedBatches:
 @dataclass(frozen=True, slots=True)
 class FixedOrder:
     """All units, each in one of `batches` batches, which it keeps in all passes of an attempt. Which one depends on no
-    record and no output. Under add-or-remove-one, adding a unit moves no other one."""
+    record and no output. Adding a unit moves no other one, unless units are together in blocks of `block` consecutive
+    ones, in a random order that is cut into the batches: then their number has to be the same on both sides."""
 
     batches: int
+    block: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,22 @@ def test_a_unit_more_moves_no_other_one_to_another_place() -> None:
     assert [[unit for unit in batch if unit < 1000] for batch in after] == before
 
 
+@pytest.mark.parametrize("units", [1000, 1003, 30, 0])
+def test_blocks_stay_whole_and_keep_their_places(units: int) -> None:
+    """Of 8 batches: every unit once, blocks of 16 together, of nearly one size, and new in each attempt."""
+    event = CycleGaussian(1.0, 0.9, 8, 0, 16)
+    first, *later = passes(event, units, Secrets(3))
+    assert later == [first, first]
+    assert len(first) == 8
+    assert sorted(unit for batch in first for unit in batch) == list(range(units))
+    place = {unit: number for number, batch in enumerate(first) for unit in batch}
+    assert all(place[unit] == place[unit // 16 * 16] for unit in place)
+    assert max(map(len, first)) - min(map(len, first)) <= 32
+    assert all(batch == sorted(batch) for batch in first)
+    if units >= 1000:
+        assert passes(event, units, Secrets(4))[0] != first
+
+
 def turns(event: BandedGaussian, units: int, secrets: Secrets, events: int) -> list[list[np.ndarray]]:
     """The batches of the first events of an attempt."""
     parts = UnitParts.deal(event, units, secrets.stream("sampling", ORDER))

@@ -103,6 +103,27 @@ def check_clip(spec: Correlated) -> Iterator[Finding]:
         )
 
 
+def check_blocks(run: PassesRun) -> Iterator[Finding]:
+    """Blocks are whole in a batch, and a neighbouring data set has the same ones."""
+    block, path = run.sampling.block, "mechanism.sampling.block"
+    if block is None:
+        return
+    if run.facts.budget.neighbouring == "add_or_remove_one":
+        yield Finding(
+            "P176",
+            "a record that is removed moves all later ones to other blocks, so that they take part at other places",
+            f"remove {path}, or set budget.neighbouring to zero_out_one or replace_one, which keep the places",
+            path,
+        )
+    if block > run.sampling.batch_size:
+        yield Finding(
+            "P105",
+            f"a block of {block:,} units is larger than a batch of {run.sampling.batch_size:,}",
+            f"set {path} to at most {run.sampling.batch_size}",
+            path,
+        )
+
+
 def check_passes(run: PassesRun) -> Iterator[Finding]:
     """The run is whole passes, and not too many of them: each is an event of its own."""
     training, batches = run.facts.training, run.batches
@@ -159,7 +180,7 @@ def check(spec: Correlated, facts: Facts) -> list[Finding]:
     findings += clip_rules.check_groups(spec.clip, facts)
     findings += clip_rules.check_augmentations(spec.augmentations, facts)
     run = run_of(spec, facts)
-    findings += check_passes(run) if isinstance(run, PassesRun) else check_groups(run)
+    findings += (*check_blocks(run), *check_passes(run)) if isinstance(run, PassesRun) else check_groups(run)
     return findings or solve.check_batch_sizes(run.pace, facts) or solve.check(run.problem)
 
 
@@ -188,7 +209,9 @@ def plan(spec: Correlated, facts: Facts) -> Planned[CorrelatedPlan]:
 
 
 def _assumptions(spec: Correlated, facts: Facts) -> tuple[Assumption, ...]:
-    before, after = solve.common_assumptions(spec.sampling.scheme, facts)
+    sampling = spec.sampling
+    in_blocks = isinstance(sampling, FixedOrderSampling) and sampling.block is not None
+    before, after = solve.common_assumptions("fixed_blocks" if in_blocks else sampling.scheme, facts)
     return (
         *before,
         *clip_rules.assume_clipping(spec.clip, facts.unit, "L2", spec.augmentations),

@@ -86,7 +86,9 @@ class CorrelatedPlan(ClippedPlan):
         batches = self.cycles[0].batches
         yield "steps", f"{self.length.steps:,}, {len(self.cycles):,} passes of {batches:,}"
         yield "expected batch", f"{self.expected_batch:g}"
-        yield "sampling", f"each unit in one of the {batches:,} steps of a pass, the same in all passes"
+        block = self.cycles[0].block
+        units = "each unit" if block is None else f"each block of {block:,} units"
+        yield "sampling", f"{units} in one of the {batches:,} steps of a pass, the same in all passes"
         yield "noise multiplier", fresh
         yield "taken back", f"λ = {self.cycles[0].previous:g} of the fresh noise of the step before"
         independent = f"independent noise of the same ε: {self.independent_noise:g}"

@@ -147,6 +147,13 @@ def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNu
             elif cap is not None:
                 yield from _examine_rates(member_KU, _capped_rate(units, 1 / count, cap))
                 yield from _examine_epochs(member_KU, taken or count, every=False)
+        case FixedOrder(count, int(block)):
+            yield from _examine_epochs(member_KU, count, every=True)
+            first = member_KU[:, ::block]  # of each block: the others have to follow
+            apart = int((np.repeat(first, block, axis=1)[:, :units] != member_KU).sum())
+            text = "units of a block take part together"
+            yield _finding("blocks_whole", text, Equality(differing=apart, compared=member_KU.size))
+            member_KU = first
         case FixedOrder(count):
             yield from _examine_partition(member_KU, sizes, count, count)
         case CyclicPoisson(parts, rate):

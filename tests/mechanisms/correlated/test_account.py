@@ -25,6 +25,7 @@ from dprecipe.privacy.correlation.series import rms_error
 from dprecipe.privacy.correlation.strategies import PreviousStep
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian
+from dprecipe.privacy.sampling import FixedOrder
 
 SIZE, BATCH, STEPS = 60_000, 1024, 59
 
@@ -201,3 +202,22 @@ def test_layers_are_clipped_as_in_other_mechanisms() -> None:
     assert plan.clip.norms == (1 / math.sqrt(2),) * 2
     automatic = account.plan(spec(clip={"mode": "automatic", "norm": 1.0}), facts()).plan
     assert automatic.clip.stability == 0.01
+
+
+def test_blocks_cost_the_same_where_every_neighbour_has_the_same_ones() -> None:
+    def blocks(relation: str, size: int = 256) -> tuple[Correlated, Facts]:
+        content = spec().model_dump(mode="json", by_alias=True)
+        content["sampling"]["block"] = size
+        return Correlated.model_validate(content), facts(relation=relation)
+
+    for relation in ("zero_out_one", "replace_one"):
+        in_blocks, alone = account.plan(*blocks(relation)), account.plan(spec(), facts(relation=relation))
+        assert in_blocks.solved == alone.solved
+        assert all(charge.event.sampling() == FixedOrder(STEPS, 256) for charge in in_blocks.plan.events)
+        (participation,) = (each.text for each in in_blocks.assumptions if each.id == "sampling")
+        assert "blocks of consecutive units" in participation
+    codes = [
+        [finding.code for finding in account.check(*blocks(*given))]
+        for given in (("add_or_remove_one",), ("zero_out_one", 5000))
+    ]
+    assert codes == [["P176"], ["P105"]]

@@ -11,7 +11,7 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.noisy_sum.batches import ORDER, UnitNumbers, UnitParts, draw_batch, stream_number
 from dprecipe.privacy.audit.verdicts import p_value
 from dprecipe.privacy.capped_sums import CappedDealtGaussian
-from dprecipe.privacy.correlated_sums import BandedGaussian
+from dprecipe.privacy.correlated_sums import BandedGaussian, CycleGaussian
 from dprecipe.privacy.dealt_sums import DealtGaussian, PermutedGaussian
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.noisy_sums import (
@@ -152,3 +152,17 @@ def test_faults_of_parts_are_seen() -> None:
     half = STEPS // 2
     assert "parts_again" in failed_attempts([sound[:half], sound[half:]])
     assert "sampling_again" in failed_attempts([sound[:half], sound[:half]])
+
+
+def test_blocks_are_whole_and_not_accused_of_the_size_they_have() -> None:
+    event = CycleGaussian(1.0, 0.9, 8, 0, 5)
+    attempts = [
+        [*draw_batch(event, UNITS, Secrets(number).stream("sampling", ORDER))] * 2 for number in range(2)
+    ]  # two passes each
+    assert failed_attempts(attempts, event) == set()
+    single = CycleGaussian(1.0, 0.9, 8, 0)
+    apart = [*draw_batch(single, UNITS, Secrets(0).stream("sampling", ORDER))]
+    assert "blocks_whole" in failed_attempts([apart], event)
+    moved = [*attempts[0][:8], *attempts[1][:8]]
+    assert "order_kept" in failed_attempts([moved], event)
+    assert "sampling_again" in failed_attempts([attempts[0], attempts[0]], event)
