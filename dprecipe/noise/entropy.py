@@ -39,10 +39,10 @@ the first attempt alone."""
 def forbid_core_dumps() -> None:
     """Keeps the memory of this process, and of those that it starts, out of core dumps, as far as the system does so:
     it holds the root of all noise, noise that later steps take back, and records."""
-    try:
-        import resource
-    except ImportError:  # Windows writes no core files
+    if not hasattr(os, "fork"):  # Windows has no such limit, and writes no core files
         return
+    import resource
+
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
 

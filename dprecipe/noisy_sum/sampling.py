@@ -83,7 +83,7 @@ class FixedOrderSampling(Block):
 
     scheme: Literal["fixed_order"]
     batch_size: PositiveInt = Field(description="expected size of a batch, in units")
-    block: PositiveInt | None = Field(
+    block_size: PositiveInt | None = Field(
         None, description="consecutive units that stay together, where random access is dear; null: each by itself"
     )
 

@@ -28,7 +28,7 @@ from dprecipe.privacy.sampling import CyclicPoisson, FixedOrder, Sampling
 @dataclass(frozen=True, slots=True)
 class CycleGaussian(GaussianEvent):
     """A pass of `batches` steps over all units in a fixed order, where each step takes back the share `previous` (λ) of
-    the fresh noise of the step before. `number`: the passes of the same order and noise before it. `block`: how many
+    the fresh noise of the step before. `number`: the passes of the same order and noise before it. `block_size`: how many
     consecutive units have one place, if places are those of blocks.
 
     A pass that ends early has released less, and is charged for all of it. A number above the true one costs more.
@@ -45,7 +45,7 @@ class CycleGaussian(GaussianEvent):
     previous: Annotated[float, Field(ge=0, le=1)]
     batches: PositiveInt
     number: NonNegativeInt
-    block: PositiveInt | None = None
+    block_size: PositiveInt | None = None
 
     def __post_init__(self) -> None:
         check_positive(noise_multiplier=self.noise_multiplier, batches=self.batches)
@@ -80,7 +80,7 @@ class CycleGaussian(GaussianEvent):
         return Gaussian(self.noise_multiplier / math.sqrt(self.energy))
 
     def sampling(self) -> Sampling:
-        return FixedOrder(self.batches, self.block)
+        return FixedOrder(self.batches, self.block_size)
 
     def cross_check(self) -> Question:
         energy = compute_pass_energy(self.previous, self.batches, self.number)

@@ -241,7 +241,7 @@ def test_the_fields_are_written_in_full() -> None:
     cycle = Charge(CycleGaussian(42.7, 0.97, 58, 0), 1).to_json()
     assert cycle == {
         "kind": "cycle_gaussian", "count": 1, "noise_multiplier": 42.7, "previous": 0.97, "batches": 58, "number": 0,
-        "block": None,
+        "block_size": None,
     }  # fmt: skip
     banded = Charge(BandedGaussian(3.0, 0.06827, (1.0, 0.82)), 118).to_json()
     assert json.loads(json.dumps(banded)) == {

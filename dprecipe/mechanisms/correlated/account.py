@@ -105,8 +105,8 @@ def check_clip(spec: Correlated) -> Iterator[Finding]:
 
 def check_blocks(run: PassesRun) -> Iterator[Finding]:
     """Blocks are whole in a batch, and a neighbouring data set has the same ones."""
-    block, path = run.sampling.block, "mechanism.sampling.block"
-    if block is None:
+    size, path = run.sampling.block_size, "mechanism.sampling.block_size"
+    if size is None:
         return
     if run.facts.budget.neighbouring == "add_or_remove_one":
         yield Finding(
@@ -115,10 +115,10 @@ def check_blocks(run: PassesRun) -> Iterator[Finding]:
             f"remove {path}, or set budget.neighbouring to zero_out_one or replace_one, which keep the places",
             path,
         )
-    if block > run.sampling.batch_size:
+    if size > run.sampling.batch_size:
         yield Finding(
             "P105",
-            f"a block of {block:,} units is larger than a batch of {run.sampling.batch_size:,}",
+            f"a block of {size:,} units is larger than a batch of {run.sampling.batch_size:,}",
             f"set {path} to at most {run.sampling.batch_size}",
             path,
         )
@@ -210,7 +210,7 @@ def plan(spec: Correlated, facts: Facts) -> Planned[CorrelatedPlan]:
 
 def _assumptions(spec: Correlated, facts: Facts) -> tuple[Assumption, ...]:
     sampling = spec.sampling
-    in_blocks = isinstance(sampling, FixedOrderSampling) and sampling.block is not None
+    in_blocks = isinstance(sampling, FixedOrderSampling) and sampling.block_size is not None
     before, after = solve.common_assumptions("fixed_blocks" if in_blocks else sampling.scheme, facts)
     return (
         *before,

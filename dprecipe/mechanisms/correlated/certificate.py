@@ -39,7 +39,7 @@ class PreviousStepFacts(NoiseLeft):
     previous: Probability = Field(description="λ: the share of a step's fresh noise that the next step takes back")
     batches: PositiveInt = Field(description="steps of a pass; a unit takes part in one of them, always the same")
     passes: PositiveInt = Field(description="as planned")
-    block: PositiveInt | None = Field(None, description="consecutive units at one place; null: each has its own")
+    block_size: PositiveInt | None = Field(None, description="consecutive units at one place; null: each has its own")
     sensitivity: PositiveFloat = Field(
         description="S, in clip norms: a run of one attempt is a Gaussian mechanism of μ = S over the noise "
         "multiplier (twice that where a unit is replaced)"
@@ -137,7 +137,7 @@ def _correlation_facts(planned: CorrelatedPlan) -> PreviousStepFacts | BandedFac
         previous=event.previous,
         batches=event.batches,
         passes=len(planned.cycles),
-        block=event.block,
+        block_size=event.block_size,
         sensitivity=planned.sensitivity,
         noise_in_iterates=planned.noise_in_iterates,
         independent_noise=planned.independent_noise,

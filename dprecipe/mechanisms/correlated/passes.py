@@ -49,7 +49,7 @@ class PassesRun:
     def charges(self, multiplier: float, passes: int) -> tuple[Charge, ...]:
         """Returns the charges of a run of this many passes."""
         previous = self.previous(passes)
-        block = self.sampling.block
+        block = self.sampling.block_size
         return tuple(Charge(CycleGaussian(multiplier, previous, self.batches, e, block), 1) for e in range(passes))
 
     def phases(self, charges: tuple[Charge, ...], norm: float) -> tuple[Phase, ...]:

@@ -86,7 +86,7 @@ class CorrelatedPlan(ClippedPlan):
         batches = self.cycles[0].batches
         yield "steps", f"{self.length.steps:,}, {len(self.cycles):,} passes of {batches:,}"
         yield "expected batch", f"{self.expected_batch:g}"
-        block = self.cycles[0].block
+        block = self.cycles[0].block_size
         units = "each unit" if block is None else f"each block of {block:,} units"
         yield "sampling", f"{units} in one of the {batches:,} steps of a pass, the same in all passes"
         yield "noise multiplier", fresh

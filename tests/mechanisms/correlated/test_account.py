@@ -207,7 +207,7 @@ def test_layers_are_clipped_as_in_other_mechanisms() -> None:
 def test_blocks_cost_the_same_where_every_neighbour_has_the_same_ones() -> None:
     def blocks(relation: str, size: int = 256) -> tuple[Correlated, Facts]:
         content = spec().model_dump(mode="json", by_alias=True)
-        content["sampling"]["block"] = size
+        content["sampling"]["block_size"] = size
         return Correlated.model_validate(content), facts(relation=relation)
 
     for relation in ("zero_out_one", "replace_one"):
