@@ -28,8 +28,8 @@ from dprecipe.privacy.sampling import CyclicPoisson, FixedOrder, Sampling
 @dataclass(frozen=True, slots=True)
 class CycleGaussian(GaussianEvent):
     """A pass of `batches` steps over all units in a fixed order, where each step takes back the share `previous` (λ) of
-    the fresh noise of the step before. `number`: the passes of the same order and noise before it. `block_size`: how many
-    consecutive units have one place, if places are those of blocks.
+    the fresh noise of the step before. `number`: the passes of the same order and noise before it. `block_size`: how
+    many consecutive units have one place, if places are those of blocks.
 
     A pass that ends early has released less, and is charged for all of it. A number above the true one costs more.
 
