@@ -34,9 +34,14 @@ def validate(
     ] = None,
     policy: PolicyPath = None,
     overrides: Overrides = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Check again whenever a recipe or policy changes, until Ctrl-C.")
+    ] = False,
 ) -> int:
     """Prints every finding of recipes; folders are searched for `*.yaml` and `*.yml`, but for folders of runs in them,
     whose recipes are copies. Exit code: 1 for errors.
+
+    With `watch`, does so again whenever a file changes (`dprecipe.cli.watch`), until it is interrupted.
 
     With `data_root`, also warn about declared data files that are missing there; their contents are not read. Recipes
     are checked against the policies above them and `policy`; policies among the files are checked themselves.
@@ -47,12 +52,31 @@ def validate(
     """
     if output not in FORMATS:
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
+
+    def list_files() -> list[Path]:
+        return list(dict.fromkeys(file for path in paths for file in _recipes(path)))
+
+    def run() -> tuple[int, list[str]]:
+        code, read = _check_all(list_files(), data_root, policy, overrides or (), output)
+        return code, [*read, *([] if policy is None else [str(policy)])]
+
+    if not watch:
+        return run()[0]
+    from dprecipe.cli.watch import watch as watch_files
+
+    watch_files(lambda: run()[1], list_files)
+    return 0
+
+
+def _check_all(
+    files: Sequence[Path], data_root: Path | None, policy: Path | None, overrides: Sequence[str], output: str
+) -> tuple[int, list[str]]:
+    """Prints every finding of these files; returns the exit code, and what was read."""
     findings: list[Finding] = []
     texts: dict[str, str] = {}
-    files = [file for path in paths for file in _recipes(path)]
     recipes: list[Loaded] = []
-    for file in dict.fromkeys(files):
-        result, read_texts, loaded = check(file, data_root, policy, overrides or ())
+    for file in files:
+        result, read_texts, loaded = check(file, data_root, policy, overrides)
         findings += result
         texts |= read_texts
         recipes += [] if loaded is None else [loaded]
@@ -60,8 +84,8 @@ def validate(
         findings += find_siblings(recipes)
     except Exception as error:  # a bug of ours hides no finding
         findings.append(_describe_failure(error, None))
-    _write(findings, texts, len(set(files)), output)
-    return int(any(finding.is_error for finding in findings))
+    _write(findings, texts, len(files), output)
+    return int(any(finding.is_error for finding in findings)), list(texts)
 
 
 def check(
