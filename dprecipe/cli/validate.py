@@ -11,6 +11,7 @@ import typer
 from dprecipe import __version__
 from dprecipe.cli import render
 from dprecipe.cli.arguments import Overrides, PolicyPath
+from dprecipe.cli.completion import complete_words
 from dprecipe.cli.guard import show_traceback
 from dprecipe.faults import Fault, Finding, Place, RecipeError, Severity, UsageFault
 from dprecipe.language.tuning import TUNABLE
@@ -28,7 +29,9 @@ SUFFIXES = (".yaml", ".yml")
 
 def validate(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Recipes, or folders of *.yaml and *.yml.")],
-    output: Annotated[str, typer.Option("--format", help="text, json, github or sarif")] = "text",
+    output: Annotated[
+        str, typer.Option("--format", help="text, json, github or sarif", autocompletion=complete_words(*FORMATS))
+    ] = "text",
     data_root: Annotated[
         Path | None, typer.Option(help="Also warn about declared files that are missing from this folder.")
     ] = None,
