@@ -54,7 +54,7 @@ def recipe_schema() -> Schema:
         "$id": ADDRESS,
         "title": "dprecipe recipe",
         **_word("What is learned, and how much privacy may be spent (language dprecipe/v1).", TOP),
-        "examples": [_read_starter("dpsgd")],
+        "examples": [_read_starter(STARTERS[0])],
         "defaultSnippets": [_make_snippet(mechanism) for mechanism in STARTERS],
         "if": {"required": ["extends"]},
         "then": _choose_root(PART_SUFFIX),

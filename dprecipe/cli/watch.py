@@ -24,7 +24,7 @@ Stamp = tuple[int, int, int]
 
 def watch(check: Callable[[], Iterable[str]], list_recipes: Callable[[], Iterable[Path]]) -> None:
     """Calls `check` now, and again whenever a file has changed: a recipe, one that it extends, another YAML file in
-    their folders, or a policy above them. Ends when nobody reads the output any more; a person ends it with Ctrl-C.
+    their folders, or a policy above them. Ends when the output has no reader any more; a person ends it with Ctrl-C.
 
     `check` prints, and returns the files that it has read. `list_recipes` returns those that there are to check.
 
