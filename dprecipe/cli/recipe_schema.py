@@ -83,8 +83,8 @@ def _choose_root(suffix: str) -> Schema:
 
 
 def _split_unions(node: Any, blocks: Schema) -> Any:
-    """Rewrites tagged unions as `if kind is … then …`, so that an editor reports on one kind, not on all of them; each
-    kind is explained by its own block of `blocks`."""
+    """Rewrites unions by a tag, or of a word and a number, as `if … then …`, so that an editor reports on one kind, not
+    on all of them; each kind is explained by its own block of `blocks`."""
     if isinstance(node, list):
         return [_split_unions(item, blocks) for item in node]
     if not isinstance(node, dict):
@@ -106,6 +106,10 @@ def _split_unions(node: Any, blocks: Schema) -> Any:
             ],
         }
     match node.get("oneOf"):
+        case [{"const": str()} as word, {"type": "number" | "integer"} as number]:
+            rest = {key: value for key, value in node.items() if key != "oneOf"}
+            # An editor completes an example, and no word of a branch.
+            return rest | {"if": {"type": "string"}, "then": word, "else": number, "examples": [word["const"]]}
         case [{"discriminator": _} as tagged, {"type": "array"} as listed]:
             rest = {key: value for key, value in node.items() if key != "oneOf"}
             return rest | {

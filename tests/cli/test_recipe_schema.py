@@ -87,6 +87,8 @@ def test_keys_are_completed(editor: LanguageServer) -> None:
     keys = editor.complete()
     assert {"epsilon", "delta", "neighbouring", "accountant"} <= set(keys)
     assert f"({PAGE}#budget)" in keys["delta"]
+    editor.open("recipe: dprecipe/v1\nbudget:\n  epsilon: ")
+    assert "auto" in editor.complete()
     editor.open("")
     assert {"dprecipe: dpsgd", "mechanism", "budget"} <= set(editor.complete())
 
@@ -96,6 +98,9 @@ def test_a_hover_explains_and_links(editor: LanguageServer) -> None:
     multiplier = editor.hover("multiplier")
     assert "scale of the noise, divided by the clip norm; `auto`: solved" in multiplier
     assert f"({PAGE}#kind-dpsgd)" in multiplier
+    epsilon = editor.hover("epsilon:")
+    assert "#### Epsilon\n" in epsilon
+    assert f"({PAGE}#budget)" in epsilon
     assert "`pate`: PATE" in editor.hover("dpsgd\n")
     assert "#### Mechanism" in editor.hover("mechanism:")
 
