@@ -1,7 +1,8 @@
 """The release and its data in a bill of materials: the model card of CycloneDX 1.6, and a data sheet for each source.
 
 A data sheet has what the recipe declares, and nothing measured: a verified certificate carries the recipe's text
-already. Properties have names of their own, `dprecipe:epsilon` and so on, since CycloneDX has none for privacy.
+already. What was spent, and by which mechanism, is the certificate's own statement. Properties have names of their own,
+`dprecipe:epsilon` and so on, since CycloneDX has none for privacy.
 """
 
 from __future__ import annotations
@@ -12,15 +13,12 @@ from typing import Any
 
 from dprecipe.contract.table import mechanism_of
 from dprecipe.data.facts import DataFacts, describe_data
+from dprecipe.data.schema import Data
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, TokenTarget
 from dprecipe.language.statement import ReleaseStatement, join_lines
-from dprecipe.models.schema import CausalLm, Model, NoModel, Timm, Transformers
-from dprecipe.recipe.read import read_source
-from dprecipe.recipe.root import Recipe
 from dprecipe.release import meaning, scores
 from dprecipe.release.card import plain_text
 from dprecipe.release.no_model import has_no_model
-from dprecipe.release.rebuild import stated_source
 from dprecipe.release.schema import Predicate
 from dprecipe.release.verify import Verified
 
@@ -55,9 +53,9 @@ def describe_release(verified: Verified) -> Component:
     """Returns the release as a component: a model with its card, or data where no model was released."""
     predicate = verified.statement.predicate
     provenance = predicate.provenance
-    recipe = read_source(stated_source(predicate)).recipe
-    has_model = not (has_no_model(predicate) or isinstance(recipe.model, NoModel))
-    licence = recipe.meta.get("license")
+    recipe = _read_declared(predicate)
+    has_model = not has_no_model(predicate) and recipe["model"]["kind"] in FAMILIES
+    licence = recipe["meta"].get("license")
     return {
         "type": "machine-learning-model" if has_model else "data",
         "bom-ref": "release",
@@ -69,6 +67,11 @@ def describe_release(verified: Verified) -> Component:
         **({"modelCard": _describe_card(predicate, recipe)} if has_model else {}),
         "properties": [{"name": f"dprecipe:{name}", "value": value} for name, value in list_properties(predicate)],
     }
+
+
+def _read_declared(predicate: Predicate) -> Mapping[str, Any]:
+    """Returns the recipe as its author declares it, each block as values of JSON's types."""
+    return predicate.provenance.recipe.resolved
 
 
 def list_properties(predicate: Predicate) -> Iterator[tuple[str, str]]:
@@ -98,7 +101,7 @@ def list_properties(predicate: Predicate) -> Iterator[tuple[str, str]]:
 
 def describe_data_sheets(predicate: Predicate) -> list[Component]:
     """Returns what the recipe declares about each of its sources, as a component of the type `data`."""
-    data = predicate.provenance.recipe.resolved["data"]
+    data = _read_declared(predicate)["data"]
     common = {key: value for key, value in data.items() if key not in SHEETS}
     return [_describe_sheet(predicate, role, data[role], common) for role in SHEETS if data.get(role) is not None]
 
@@ -131,11 +134,12 @@ def _describe_sheet(predicate: Predicate, role: str, source: Mapping[str, Any], 
     return {"type": "data", "bom-ref": f"data:{role}", "name": SHEETS[role], "data": [sheet]}
 
 
-def _describe_card(predicate: Predicate, recipe: Recipe) -> dict[str, Any]:
-    facts, claim = describe_data(recipe.data), predicate.claim
+def _describe_card(predicate: Predicate, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    data, model, claim = Data.model_validate_json(json.dumps(recipe["data"])), recipe["model"], predicate.claim
+    facts = describe_data(data)
     stated = predicate.statement or ReleaseStatement()
     from_python = predicate.provenance.model == "python"
-    own = {"architectureFamily": FAMILIES[recipe.model.kind]} if not from_python else {}
+    own = {"architectureFamily": FAMILIES[model["kind"]]} if not from_python else {}
     risk = {
         "name": plain_text(f"An attacker finds out {meaning.ask_question(claim)}"),
         "mitigationStrategy": plain_text(meaning.describe_attack(claim)),
@@ -143,12 +147,12 @@ def _describe_card(predicate: Predicate, recipe: Recipe) -> dict[str, Any]:
     uses = [plain_text(stated.intended_use)] if stated.intended_use else []
     return {
         "modelParameters": {
-            "approach": {"type": _name_approach(recipe, facts)},
+            "approach": {"type": _name_approach(recipe["training"], facts)},
             "task": name_task(facts),
             **own,
-            "modelArchitecture": "a module from Python" if from_python else name_architecture(recipe.model),
+            "modelArchitecture": "a module from Python" if from_python else name_architecture(model),
             "datasets": [{"ref": sheet["bom-ref"]} for sheet in describe_data_sheets(predicate)],
-            "inputs": [{"format": _name_input(recipe, facts)}],
+            "inputs": [{"format": _name_input(data, facts)}],
             "outputs": [{"format": plain_text(facts.target.describe())}],
         },
         "quantitativeAnalysis": {"performanceMetrics": _list_metrics(predicate)},
@@ -174,24 +178,24 @@ def name_task(facts: DataFacts) -> str:
             return "text generation"
 
 
-def name_architecture(model: Model) -> str:
-    """Returns the model's kind; of models of other libraries, the name that they have there."""
-    if isinstance(model, Timm):
-        return f"timm {model.name}"
-    hub = model.hub if isinstance(model, Transformers | CausalLm) else None
-    return model.kind if hub is None else f"{hub.name} at {hub.revision}"
+def name_architecture(model: Mapping[str, Any]) -> str:
+    """Returns the kind of a block `model`; of models of other libraries, the name that they have there."""
+    kind, hub = str(model["kind"]), model.get("hub")
+    if hub is not None:
+        return f"{hub['name']} at {hub['revision']}"
+    return f"timm {model['name']}" if kind == "timm" else kind
 
 
-def _name_approach(recipe: Recipe, facts: DataFacts) -> str:
-    if recipe.training.semi_supervised is not None:
+def _name_approach(training: Mapping[str, Any], facts: DataFacts) -> str:
+    if training.get("semi_supervised") is not None:
         return "semi-supervised"
     return "self-supervised" if isinstance(facts.target, TokenTarget) else "supervised"
 
 
-def _name_input(recipe: Recipe, facts: DataFacts) -> str:
+def _name_input(data: Data, facts: DataFacts) -> str:
     if facts.vocabulary is not None:
         return "string"
-    if recipe.data.train.table_columns is not None:
+    if data.train.table_columns is not None:
         return "table"
     return "image" if len(facts.source_shape) >= IMAGE_AXES else "array"
 
@@ -206,12 +210,13 @@ def _list_metrics(predicate: Predicate) -> list[dict[str, str]]:
 
 
 def list_hyper_parameters(predicate: Predicate) -> Iterator[tuple[str, str]]:
-    """Yields the values of the blocks `model`, `mechanism` and `training`, by path; of a tuned run, the chosen ones."""
-    resolved = predicate.provenance.recipe.resolved
-    blocks = {name: resolved[name] for name in ("model", "mechanism", "training")}
-    tuning = predicate.tuning
-    chosen = {} if tuning is None else {value.key: _write(value.value) for value in tuning.chosen}
-    yield from ({**dict(list_leaves(blocks)), **chosen}).items()
+    """Yields the values of the recipe's blocks `model` and `training`, those that tuning chose, and the certificate's
+    blocks `mechanism` and `sampling`, by path."""
+    recipe = _read_declared(predicate)
+    declared = dict(list_leaves({"model": recipe["model"], "training": recipe["training"]}))
+    chosen = () if predicate.tuning is None else predicate.tuning.chosen
+    yield from (declared | {value.key: _write(value.value) for value in chosen}).items()
+    yield from list_leaves(predicate.model_dump(mode="json", include={"mechanism", "sampling"}))
 
 
 def list_leaves(block: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

@@ -180,7 +180,9 @@ def test_the_card_of_a_model_of_a_table(verified: dict[str, Verified]) -> None:
     values = properties_of(model["modelCard"])
     assert values["dprecipe:training.optimizer.lr"] == "0.5"
     assert values["dprecipe:model.hidden"] == "[48, 32]"
-    assert values["dprecipe:mechanism.clip.norm"] == "1.0"
+    noise = verified["table"].statement.predicate.mechanism.model_dump()["noise"]
+    assert values["dprecipe:mechanism.noise.multiplier"] == repr(noise["multiplier"])
+    assert values["dprecipe:sampling.steps_charged"] == "20"
     sheets = sheets_of(bill)
     assert set(sheets) == {"data:train", "data:test"}
     declared = properties_of(sheets["data:train"]["contents"])
