@@ -34,7 +34,7 @@ def watch(check: Callable[[], Iterable[str]], list_recipes: Callable[[], Iterabl
         Fault: the first check does. Later ones are printed, since the next change may mend them.
     """
     before = _stamp_all(list_recipes())
-    files = _keep_files(check())
+    files = _add_files([], check())
     while _is_read():
         now = _stamp_all([*_list_existing(list_recipes), *files])
         seen = {file: before.get(file, stamp) for file, stamp in now.items()}
@@ -46,14 +46,15 @@ def watch(check: Callable[[], Iterable[str]], list_recipes: Callable[[], Iterabl
             write_note("", f"{changed} has changed")
             before = now
             try:
-                files = _keep_files(check())
+                files = _add_files(files, check())
             except Fault as fault:
                 write_note(*list_lines(fault))
 
 
-def _keep_files(names: Iterable[str]) -> list[Path]:
-    """Returns the files among the texts that were read; an override is none."""
-    return [file for file in map(Path, names) if file.is_file()]
+def _add_files(known: list[Path], names: Iterable[str]) -> list[Path]:
+    """Returns the known files, which may be gone and come back, and those among the texts that were read now; an
+    override is none."""
+    return list(dict.fromkeys([*known, *(file for file in map(Path, names) if file.is_file())]))
 
 
 def _is_read() -> bool:

@@ -89,6 +89,8 @@ def test_a_process_sees_each_change_and_ends_with_130(tmp_path: Path) -> None:
         (tmp_path / "base.yaml").write_text(RECIPE.replace("noise:", "nose:"), encoding="utf-8")
         assert "base.yaml has changed" in (text := shown.wait_for("Ctrl-C ends"))
         assert "mechanism.nose" in text
+        (tmp_path / "base.yaml").unlink()
+        assert "there is no such file" in shown.wait_for("Ctrl-C ends")
         (tmp_path / "base.yaml").write_text(RECIPE, encoding="utf-8")
         shown.wait_for("Ctrl-C ends")
         (tmp_path / "dprecipe.policy.yaml").write_text(POLICY, encoding="utf-8")

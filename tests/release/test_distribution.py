@@ -119,6 +119,15 @@ def test_the_library_of_the_hub_reads_it(release: tuple[Path, Statement], tmp_pa
     assert hub.ModelCard(str(card)).data.to_dict() == card.data.to_dict()
 
 
+def test_the_library_of_the_hub_reads_the_card_of_a_release(finished: Any) -> None:
+    hub = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+    data = hub.ModelCard.load(finished.release / "card.md").data
+    assert isinstance(data, hub.ModelCardData)
+    assert (data.library_name, data.model_name) == ("dprecipe", "tampered")
+    assert data.tags == ["differential-privacy", "dpsgd", "logistic_regression"]
+    assert data.to_dict()["differential_privacy"]["epsilon"] == verify(finished.release).claim.epsilon
+
+
 @pytest.mark.slow
 def test_no_private_score_no_licence_and_the_text_of_the_card(publish: Callable[[str], Path], tmp_path: Path) -> None:
     text = RECIPE.replace(", access: public", "").replace("meta: {license: apache-2.0, ticket: DS-118}\n", "")
