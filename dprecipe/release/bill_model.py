@@ -128,9 +128,7 @@ def _describe_sheet(predicate: Predicate, role: str, source: Mapping[str, Any], 
         "contents": {"properties": [{"name": f"dprecipe:data:{n}", "value": v} for n, v in list_leaves(declared)]},
     }
     if role == "train" and stated.curators:
-        owners = [{"organization": {"name": plain_text(name)}} for name in stated.curators]
-        contact = [] if stated.contact is None else [{"contact": {"name": plain_text(stated.contact)}}]
-        sheet["governance"] = {"owners": owners, **({"custodians": contact} if contact else {})}
+        sheet["governance"] = {"owners": [{"organization": {"name": plain_text(name)}} for name in stated.curators]}
     return {"type": "data", "bom-ref": f"data:{role}", "name": SHEETS[role], "data": [sheet]}
 
 
