@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from dprecipe.cli.completion import complete_words
+
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
@@ -19,11 +21,23 @@ PolicyPath = Annotated[
 MaxSeconds = Annotated[float, typer.Option(min=1, help="Limit on processor time for recomputing, in seconds.")]
 MaxMemory = Annotated[float, typer.Option(min=0.1, help="Limit on memory for recomputing, in GiB.")]
 ExportForm = Annotated[
-    str | None, typer.Option("--export", metavar="registry|nist|sbom|json", help="Print this document instead.")
+    str | None,
+    typer.Option(
+        "--export",
+        metavar="registry|nist|sbom|json",
+        help="Print this document instead.",
+        autocompletion=complete_words("registry", "nist", "sbom", "json"),
+    ),
 ]
 ReleaseForm = Annotated[
     str,
-    typer.Option("--format", metavar="onnx|huggingface|model-signing", help="A file, or a folder.", show_default=False),
+    typer.Option(
+        "--format",
+        metavar="onnx|huggingface|model-signing",
+        help="A file, or a folder.",
+        show_default=False,
+        autocompletion=complete_words("onnx", "huggingface", "model-signing"),
+    ),
 ]
 DataRoot = Annotated[
     Path | None,
@@ -43,7 +57,9 @@ AcceptLostSteps = Annotated[
 ]
 
 
-TextOrJson = Annotated[str, typer.Option("--format", help="text or json")]
+TextOrJson = Annotated[
+    str, typer.Option("--format", help="text or json", autocompletion=complete_words("text", "json"))
+]
 RunOut = Annotated[Path | None, typer.Option(help="The run folder; never overwritten.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")]
 
@@ -52,7 +68,14 @@ Base = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="The weights that released adapters belong to.", show_default=False),
 ]
-Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="auto: a GPU if there is one.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|cpu|cuda|mps",
+        help="auto: a GPU if there is one.",
+        autocompletion=complete_words("auto", "cpu", "cuda", "mps"),
+    ),
+]
 MaxTokens = Annotated[
     int | None, typer.Option(help="Largest number of new tokens of a text; by default up to the length of training.")
 ]

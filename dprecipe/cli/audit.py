@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 
 from dprecipe import __version__, durable
 from dprecipe.cli.arguments import Overrides, RecipePath
+from dprecipe.cli.completion import complete_words
 from dprecipe.contract.document import Document, RecipeName
 from dprecipe.contract.facts import Digest
 from dprecipe.contract.table import mechanism_of
@@ -48,7 +49,12 @@ def audit(
     overrides: Overrides = None,
     depths: Annotated[
         list[str] | None,
-        typer.Option("--depth", metavar="DEPTH", help="program, steps or releases; all by default. Repeatable."),
+        typer.Option(
+            "--depth",
+            metavar="DEPTH",
+            help="program, steps or releases; all by default. Repeatable.",
+            autocompletion=complete_words("program", "steps", "releases"),
+        ),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Number of steps for --depth steps.", show_default=False)] = None,
     releases: Annotated[

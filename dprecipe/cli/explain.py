@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from dprecipe.cli.completion import complete_codes
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.screen import write_output
 
@@ -26,7 +27,10 @@ _ITEM = re.compile(r"(?:[-*]|\d+\.) ")
 
 
 def explain(
-    code: Annotated[str | None, typer.Argument(help="A finding's code, such as P108; or a word of its title.")] = None,
+    code: Annotated[
+        str | None,
+        typer.Argument(help="A finding's code, such as P108; or a word of its title.", autocompletion=complete_codes),
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List all codes with their titles.")] = False,
 ) -> None:
     """Prints the page of `code`; or, with `listed` or without a code, each code with its title, or those whose title
@@ -36,7 +40,7 @@ def explain(
         UsageFault: there is no such code, and no title has such a word.
         RunFailed: the pages are not installed.
     """
-    titles = _read_titles()
+    titles = read_titles()
     if listed or code is None:
         write_output(f"{name}  {title}" for name, title in titles.items())
         return
@@ -68,7 +72,12 @@ def _folder() -> Path:
     raise RunFailed("the pages of the findings are not installed", "reinstall dprecipe from a whole wheel")
 
 
-def _read_titles() -> dict[str, str]:
+def read_titles() -> dict[str, str]:
+    """Returns the title of each finding by its code.
+
+    Raises:
+        RunFailed: the pages are not installed.
+    """
     pages = sorted(path for path in _folder().glob("*.md") if _CODE.fullmatch(path.stem))
     return {path.stem: _read(path).partition("\n")[0].partition(": ")[2] for path in pages}
 

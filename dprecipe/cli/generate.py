@@ -18,6 +18,7 @@ from dprecipe.cli.arguments import (
     Temperature,
     TopP,
 )
+from dprecipe.cli.completion import complete_words
 from dprecipe.cli.files import verify_release
 from dprecipe.faults import UsageFault
 from dprecipe.libraries import check_libraries, importing_libraries
@@ -39,7 +40,7 @@ def generate(
     seed: Seed = 0,
     base: Base = None,
     device: Device = "auto",
-    output: Annotated[str, typer.Option(metavar="text|json")] = "text",
+    output: Annotated[str, typer.Option(metavar="text|json", autocompletion=complete_words("text", "json"))] = "text",
     no_verify: NoVerify = False,
     public_key: PublicKey = None,
 ) -> None:

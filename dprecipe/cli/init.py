@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dprecipe.cli.completion import complete_gallery, complete_words
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.language.words import join_with_or
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
 
 def init(
     path: Annotated[Path, typer.Argument(help="File to write.")] = Path("recipe.yaml"),
-    mechanism: Annotated[str, typer.Option(help=join_with_or(MECHANISMS))] = MECHANISMS[0],
-    data: Annotated[str, typer.Option(help="digits, idx, csv, parquet, json_lines or npz")] = "digits",
+    mechanism: Annotated[
+        str, typer.Option(help=join_with_or(MECHANISMS), autocompletion=complete_words(*MECHANISMS))
+    ] = MECHANISMS[0],
+    data: Annotated[
+        str, typer.Option(help="digits, idx, csv, parquet, json_lines or npz", autocompletion=complete_words(*SOURCES))
+    ] = "digits",
     sample: Annotated[
         Path | None,
         typer.Option(
@@ -42,7 +47,11 @@ def init(
     label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Label column of FILE.")] = None,
     label_kind: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help=f"What the label of a private FILE is: {', '.join(LABELS)}."),
+        typer.Option(
+            metavar="KIND",
+            help=f"What the label of a private FILE is: {', '.join(LABELS)}.",
+            autocompletion=complete_words(*LABELS),
+        ),
     ] = None,
     unit: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of FILE that identifies who is protected.")
@@ -53,7 +62,12 @@ def init(
     listed: Annotated[bool, typer.Option("--list", help="List recipes to begin from.")] = False,
     like: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Start from this recipe (--list shows the names).", show_default=False),
+        typer.Option(
+            metavar="NAME",
+            help="Start from this recipe (--list shows the names).",
+            show_default=False,
+            autocompletion=complete_gallery,
+        ),
     ] = None,
 ) -> None:
     """Writes a starter recipe, or with `sample` one whose data block is drafted from that file, or with `like` a recipe

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from pydantic import TypeAdapter
 from dprecipe.account.schema import statement_schema
 from dprecipe.cli.audit import AuditDocument
 from dprecipe.cli.files import write_documents
+from dprecipe.cli.recipe_schema import recipe_schema
 from dprecipe.cli.render import Findings
 from dprecipe.contract.document import DIALECT, schema_of
 from dprecipe.contract.mechanism import MechanismPlan
@@ -30,7 +30,6 @@ from dprecipe.planning.compare_samplings import SamplingRow
 from dprecipe.policy.read import policy_schema
 from dprecipe.privacy.charge_shapes import charge_schemas
 from dprecipe.privacy.comparison import AccountantRow
-from dprecipe.recipe.root import PublicRecipe, Recipe
 from dprecipe.release.schema import certificate_schema
 from dprecipe.screen import write_output
 
@@ -66,108 +65,6 @@ def _text(path: Path) -> str | None:
 
 
 Schema = dict[str, Any]
-
-PART_SUFFIX = ".part"
-INHERITING = frozenset(("test", "public"))
-"""Sources that take over from `train` what they do not state."""
-DATA_KEYS = ("const", "enum", "default", "examples")
-
-
-def recipe_schema() -> Schema:
-    """Returns the schema for editors: a complete recipe, or the partial one of a recipe with `extends`; with privacy,
-    or without (`mechanism.kind: none`)."""
-    definitions: Schema = {}
-    for root in (Recipe, PublicRecipe):
-        full = root.model_json_schema(by_alias=True, mode="validation")
-        definitions |= {name: _split_unions(body) for name, body in full.pop("$defs").items()}
-        definitions[root.__name__] = _split_unions(full)
-    parts = {name + PART_SUFFIX: _make_optional(body) for name, body in deepcopy(definitions).items()}
-    for body in definitions.values():
-        for role in INHERITING & body.get("properties", {}).keys() if "train" in body.get("properties", {}) else ():
-            body["properties"][role] = _make_optional(body["properties"][role])
-    for root in (Recipe, PublicRecipe):
-        parts[root.__name__ + PART_SUFFIX]["properties"]["extends"] = {
-            "type": "string",
-            "minLength": 1,
-            "description": "the recipe that this one changes, relative to this file",
-        }
-    return {
-        "$schema": DIALECT,
-        "title": "dprecipe recipe",
-        "description": "What is learned, and how much privacy may be spent (language dprecipe/v1).",
-        "if": {"required": ["extends"]},
-        "then": _choose_root(PART_SUFFIX),
-        "else": _choose_root(""),
-        "$defs": definitions | parts,
-    }
-
-
-def _choose_root(suffix: str) -> Schema:
-    """Chooses a recipe without privacy where the mechanism's kind is `none`, else one with privacy."""
-    kind = {"properties": {"kind": {"const": "none"}}, "required": ["kind"]}
-    return {
-        "if": {"properties": {"mechanism": kind}, "required": ["mechanism"]},
-        "then": {"$ref": f"#/$defs/{PublicRecipe.__name__}{suffix}"},
-        "else": {"$ref": f"#/$defs/{Recipe.__name__}{suffix}"},
-    }
-
-
-def _split_unions(node: Any) -> Any:
-    """Rewrites tagged unions as `if kind is … then …`, so that an editor reports on one kind, not on all of them."""
-    if isinstance(node, list):
-        return [_split_unions(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    if "discriminator" in node and "oneOf" in node:
-        tag, mapping = node["discriminator"]["propertyName"], node["discriminator"]["mapping"]
-        default = node["discriminator"].get("default")
-        rest = {key: value for key, value in node.items() if key not in ("discriminator", "oneOf")}
-        return rest | {
-            "type": "object",
-            "properties": {tag: {"enum": list(mapping)}},
-            "required": [] if default else [tag],
-            "allOf": [
-                {
-                    "if": {"properties": {tag: {"const": kind}}, "required": [] if kind == default else [tag]},
-                    "then": {"$ref": reference},
-                }
-                for kind, reference in mapping.items()
-            ],
-        }
-    match node.get("oneOf"):
-        case [{"discriminator": _} as tagged, {"type": "array"} as listed]:
-            rest = {key: value for key, value in node.items() if key != "oneOf"}
-            return rest | {"if": {"type": "array"}, "then": _split_unions(listed), "else": _split_unions(tagged)}
-        case [{"discriminator": _} as tagged, {"$ref": _} as cut]:  # held-out records: a source, or a split
-            split = {"type": "object", "properties": {"split": {"type": "object"}}, "required": ["split"]}
-            return {"if": split, "then": cut, "else": _split_unions(tagged)}
-    match node.get("anyOf"):
-        case [{"discriminator": _} as tagged, {"type": "null"}]:
-            rest = {key: value for key, value in node.items() if key != "anyOf"}
-            return rest | {"if": {"type": "null"}, "else": _split_unions(tagged)}
-        case [{"oneOf": [{"discriminator": _}, {"$ref": _}]} as either, {"type": "null"}]:
-            rest = {key: value for key, value in node.items() if key != "anyOf"}
-            return rest | {"if": {"type": "null"}, "else": _split_unions(either)}
-    renamed = {"anyOf" if key == "oneOf" else key: value for key, value in node.items()}
-    return {key: value if key in DATA_KEYS else _split_unions(value) for key, value in renamed.items()}
-
-
-def _make_optional(node: Any) -> Any:
-    """Returns the same blocks with every key optional, except in the conditions on a kind."""
-    if isinstance(node, list):
-        return [_make_optional(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    part: Schema = {}
-    for key, value in node.items():
-        if key == "required" and isinstance(value, list):
-            continue
-        if key == "$ref":
-            part[key] = value + PART_SUFFIX
-        else:
-            part[key] = value if key in (*DATA_KEYS, "if") else _make_optional(value)
-    return part
-
 
 DIGEST: Schema = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
 NUMBER: Schema = {"type": "number"}

@@ -11,6 +11,7 @@ import typer
 from dprecipe import __version__
 from dprecipe.cli import render
 from dprecipe.cli.arguments import Overrides, PolicyPath
+from dprecipe.cli.completion import complete_words
 from dprecipe.cli.guard import show_traceback
 from dprecipe.faults import Fault, Finding, Place, RecipeError, Severity, UsageFault
 from dprecipe.language.tuning import TUNABLE
@@ -28,15 +29,22 @@ SUFFIXES = (".yaml", ".yml")
 
 def validate(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Recipes, or folders of *.yaml and *.yml.")],
-    output: Annotated[str, typer.Option("--format", help="text, json, github or sarif")] = "text",
+    output: Annotated[
+        str, typer.Option("--format", help="text, json, github or sarif", autocompletion=complete_words(*FORMATS))
+    ] = "text",
     data_root: Annotated[
         Path | None, typer.Option(help="Also warn about declared files that are missing from this folder.")
     ] = None,
     policy: PolicyPath = None,
     overrides: Overrides = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Check again whenever a recipe or policy changes, until Ctrl-C.")
+    ] = False,
 ) -> int:
     """Prints every finding of recipes; folders are searched for `*.yaml` and `*.yml`, but for folders of runs in them,
     whose recipes are copies. Exit code: 1 for errors.
+
+    With `watch`, does so again whenever a file changes (`dprecipe.cli.watch`), until it is interrupted.
 
     With `data_root`, also warn about declared data files that are missing there; their contents are not read. Recipes
     are checked against the policies above them and `policy`; policies among the files are checked themselves.
@@ -47,12 +55,31 @@ def validate(
     """
     if output not in FORMATS:
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
+
+    def list_files() -> list[Path]:
+        return list(dict.fromkeys(file for path in paths for file in _recipes(path)))
+
+    def run() -> tuple[int, list[str]]:
+        code, read = _check_all(list_files(), data_root, policy, overrides or (), output)
+        return code, [*read, *([] if policy is None else [str(policy)])]
+
+    if not watch:
+        return run()[0]
+    from dprecipe.cli.watch import watch as watch_files
+
+    watch_files(lambda: run()[1], list_files)
+    return 0
+
+
+def _check_all(
+    files: Sequence[Path], data_root: Path | None, policy: Path | None, overrides: Sequence[str], output: str
+) -> tuple[int, list[str]]:
+    """Prints every finding of these files; returns the exit code, and what was read."""
     findings: list[Finding] = []
     texts: dict[str, str] = {}
-    files = [file for path in paths for file in _recipes(path)]
     recipes: list[Loaded] = []
-    for file in dict.fromkeys(files):
-        result, read_texts, loaded = check(file, data_root, policy, overrides or ())
+    for file in files:
+        result, read_texts, loaded = check(file, data_root, policy, overrides)
         findings += result
         texts |= read_texts
         recipes += [] if loaded is None else [loaded]
@@ -60,8 +87,8 @@ def validate(
         findings += find_siblings(recipes)
     except Exception as error:  # a bug of ours hides no finding
         findings.append(_describe_failure(error, None))
-    _write(findings, texts, len(set(files)), output)
-    return int(any(finding.is_error for finding in findings))
+    _write(findings, texts, len(files), output)
+    return int(any(finding.is_error for finding in findings)), list(texts)
 
 
 def check(

@@ -16,9 +16,10 @@ from dprecipe.policy.apply import hold_certificate
 from dprecipe.release.account_report import describe_other_runs
 from dprecipe.release.account_statement import hold_statement
 from dprecipe.release.audit import list_audit_lines
+from dprecipe.release.bill import render_sbom
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.environment import find_environment
-from dprecipe.release.exports import EXPORTS, render_sbom
+from dprecipe.release.exports import EXPORTS
 from dprecipe.release.meaning import describe_attack, describe_scale, list_risk
 from dprecipe.release.origins import list_declared
 from dprecipe.release.verify import Verified

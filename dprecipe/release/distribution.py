@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 FOLDER = "release"
 ATTRIBUTES = "*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
-METRIC_TYPES = {"mean_absolute_error": "mae"}
+METRIC_TYPES = {"mean_absolute_error": "mae", "root_mean_squared_error": "rmse", "auc": "roc_auc", "r2": "r_squared"}
 """The hub's words for metrics that it calls otherwise."""
 LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,49}")
 IMAGE_AXES = 2
@@ -114,16 +114,29 @@ def _metadata(predicate: Predicate, model: ModelFile, name: str, license_name: o
     kind = None if model.model is None else model.model.kind
     base = model.model.hub if isinstance(model.model, Transformers | CausalLm) else None
     claim = predicate.claim
-    privacy = {"epsilon": claim.epsilon, "delta": claim.delta, "neighbouring": claim.neighbouring}
+    groups = {str(group.size): group.epsilon for group in claim.groups if group.epsilon is not None}
+    privacy = {
+        "epsilon": claim.epsilon,
+        "delta": claim.delta,
+        "neighbouring": claim.neighbouring,
+        "unit": claim.unit.name,
+        **({"epsilon_of_groups": groups} if groups else {}),
+    }
+    results = _results(predicate, task)
     return {
         **({} if license_name is None else {"license": license_name}),
         "library_name": "dprecipe",
         "pipeline_tag": task,
-        **({} if base is None else {"base_model": base.name}),
+        **({} if base is None else {"base_model": base.name, "base_model_relation": _name_relation(model)}),
         "tags": ["differential-privacy", "dprecipe", predicate.mechanism.kind, *([] if kind is None else [kind])],
-        "differential_privacy": {**privacy, "unit": claim.unit.name},
-        "model-index": [{"name": name, "results": _results(predicate, task)}],
+        "differential_privacy": privacy,
+        **({"model-index": [{"name": name, "results": results}]} if results else {}),
     }
+
+
+def _name_relation(model: ModelFile) -> str:
+    """Returns the hub's word for what was made of a base: `base` is stated where adapters are released alone."""
+    return "finetune" if model.base is None else "adapter"
 
 
 def _results(predicate: Predicate, task: str) -> list[dict[str, Any]]:

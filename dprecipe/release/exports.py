@@ -1,92 +1,15 @@
-"""A verified certificate in forms that others read: the deployments registry, NIST's topics, a bill of materials, JSON.
-
-The bill is CycloneDX in JSON. It has every package that was installed for the run, where the run's own folder is there
-to tell (`dprecipe.release.environment`); else those that its certificate records. Source: CycloneDX 1.6; package URLs
-of github.com/package-url/purl-spec, type `pypi`.
-"""
+"""A verified certificate in forms that others read: registry of deployments, NIST, bill of materials, JSON."""
 
 from __future__ import annotations
 
-import re
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
-from dprecipe import __version__
-from dprecipe.release.card import plain_text
+from dprecipe.release.bill import render_sbom
 from dprecipe.release.certificate import to_json
-from dprecipe.release.environment import InstalledPackage
 from dprecipe.release.nist import render_nist
 from dprecipe.release.registry import render_registry
 from dprecipe.release.verify import Verified
 from dprecipe.screen import as_json
-
-NAMESPACE = uuid.UUID("4f0f2a49-6c1b-5c1e-9e0c-2f3a7f6f1d10")
-"""Namespace of serial numbers: one certificate always gives the same."""
-
-
-def render_sbom(verified: Verified, environment: Sequence[InstalledPackage] | None = None) -> str:
-    """Returns the bill: the released files as a model, and its packages: those of `environment`, and those of the
-    certificate, whose versions are the ones that count. It says itself whether it is complete (`compositions`)."""
-    predicate = verified.statement.predicate
-    provenance, subjects = predicate.provenance, verified.statement.subject
-    recorded = {name: version for name, version in provenance.versions.items() if name != "python"}
-    packages = {each.name: each for each in environment or ()}
-    for name, version in recorded.items():
-        if name not in packages or packages[name].version != version:
-            packages[name] = InstalledPackage(name, version, None)
-    interpreter = provenance.versions.get("python")
-    components = [_package(packages[name]) for name in sorted(packages)]
-    if interpreter is not None:
-        components.append({"type": "platform", "bom-ref": "python", "name": "python", "version": interpreter})
-    model = {
-        "type": "machine-learning-model",
-        "bom-ref": "release",
-        "name": provenance.recipe.name,
-        "version": provenance.plan,
-        "description": plain_text(verified.claim.sentence),
-    }
-    serial = uuid.uuid5(NAMESPACE, f"{provenance.plan} {predicate.events.ledger} {provenance.finished}")
-    return as_json(
-        {
-            "bomFormat": "CycloneDX",
-            "specVersion": "1.6",
-            "serialNumber": f"urn:uuid:{serial}",
-            "version": 1,
-            "metadata": {
-                "timestamp": provenance.finished,
-                "tools": {"components": [{"type": "application", "name": "dprecipe", "version": __version__}]},
-                "component": model,
-            },
-            "components": [
-                *components,
-                *(
-                    {
-                        "type": "file",
-                        "bom-ref": f"file:{subject.name}",
-                        "name": subject.name,
-                        "hashes": [{"alg": "SHA-256", "content": subject.digest.sha256}],
-                    }
-                    for subject in subjects
-                ),
-            ],
-            "dependencies": [
-                {"ref": "release", "dependsOn": [component["bom-ref"] for component in components]},
-            ],
-            "compositions": [
-                {"aggregate": "incomplete" if environment is None else "complete", "dependencies": ["release"]}
-            ],
-        }
-    )
-
-
-def _package(package: InstalledPackage) -> dict[str, Any]:
-    """Returns a package of PyPI. Its name in a package URL is in lower case, with hyphens."""
-    version = package.version.replace("+", "%2B").replace("!", "%21")
-    url = f"pkg:pypi/{re.sub(r'[-_.]+', '-', package.name).lower()}@{version}"
-    hashes = [] if package.sha256 is None else [{"alg": "SHA-256", "content": package.sha256}]
-    named = {"type": "library", "bom-ref": url, "name": package.name, "version": package.version, "purl": url}
-    return {**named, **({"hashes": hashes} if hashes else {})}
 
 
 def render_json(verified: Verified) -> str:

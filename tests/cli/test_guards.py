@@ -2,46 +2,52 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
-import shutil
-import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
-ACTION = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+from dprecipe.cli.schema import SCHEMAS
+from dprecipe.recipe.starters import make_starter
+from tests.action_runner import ACTION, ROOT, Outcome, read_annotations, run_action
+from tests.schemas import validator_of
+
 HOOK = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))[0]
-STUB = '#!/bin/sh\nfor argument in "$@"; do printf "%s\\n" "$argument"; done\n'
+STUB = """\
+#!/bin/sh
+if [ "$3" = json ]; then echo '{"findings": []}'; else for each in "$@"; do printf "%s\\n" "$each"; done; fi
+"""
+POLICY = "policy: dprecipe/v1\nname: house\nrules:\n  - {name: strict, max_epsilon: 1.0}\n"
+
+
+def make_programs(folder: Path, dprecipe: str) -> Path:
+    """The folder of a runner, in which the action's environment has this program called `dprecipe`."""
+    programs = folder / "runner" / "dprecipe" / "bin"
+    programs.mkdir(parents=True)
+    for name, text in (("dprecipe", dprecipe), ("python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')):
+        (programs / name).write_text(text, encoding="utf-8")
+        (programs / name).chmod(0o755)
+    return folder / "runner"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A checkout with recipes, and a `dprecipe` that prints its arguments."""
-    stub = tmp_path / "runner" / "dprecipe" / "bin" / "dprecipe"
-    stub.parent.mkdir(parents=True)
-    stub.write_text(STUB, encoding="utf-8")
-    stub.chmod(0o755)
+    make_programs(tmp_path, STUB)
     for name in ("recipes/a.yaml", "models/x/b.yaml", "models/x/y/c.yml", "with blank/d.yaml", "[odd].yaml", "-e.yaml"):
         (tmp_path / "checkout" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "checkout" / name).touch()
     return tmp_path
 
 
-def arguments(folder: Path, paths: str, data_root: str = "") -> list[str]:
-    script = next(step["run"] for step in ACTION["runs"]["steps"] if step["name"] == "Validate")
-    done = subprocess.run(
-        [shutil.which("bash") or "bash", "-e", "-o", "pipefail", "-c", script],
-        cwd=folder / "checkout",
-        env={**os.environ, "RUNNER_TEMP": str(folder / "runner"), "PATHS": paths, "DATA_ROOT": data_root},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+def arguments(folder: Path, paths: str, **inputs: str) -> list[str]:
+    done = run_action(folder / "checkout", folder / "runner", {"paths": paths, **inputs}, skipped=("Install",))
+    assert (done.code, done.errors) == (0, "")
+    return done.log.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -71,8 +77,86 @@ def test_what_the_action_validates(paths: str, expected: list[str], folder: Path
     assert not (folder / "checkout" / "stolen").exists()
 
 
-def test_a_data_root_is_passed_on(folder: Path) -> None:
-    assert arguments(folder, "recipes", "my data")[:5] == ["validate", "--format", "github", "--data-root", "my data"]
+def test_a_data_root_and_a_policy_are_passed_on(folder: Path) -> None:
+    passed = arguments(folder, "recipes", **{"data-root": "my data", "policy": "-house.yaml"})
+    assert passed == [
+        *("validate", "--format", "github", "--data-root", "my data", "--policy", "-house.yaml", "--", "recipes")
+    ]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with a right recipe, a wrong one, one whose warning is accepted, and a policy."""
+    right = make_starter("dpsgd", "digits", "right")
+    for name, text in (
+        ("recipes/right.yaml", right),
+        ("recipes/wrong.yaml", right.replace("epsilon:", "epsilom:")),
+        ("recipes/large, ε.yaml", re.sub("epsilon: [0-9.]+", "epsilon: 12.0", right)),
+        ("house.yaml", POLICY),
+    ):
+        (tmp_path / "checkout" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "checkout" / name).write_text(text, encoding="utf-8")
+    make_programs(tmp_path, f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m dprecipe "$@"\n')
+    return tmp_path / "checkout"
+
+
+def run(checkout: Path, **inputs: str) -> Outcome:
+    return run_action(checkout, checkout.parent / "runner", inputs, skipped=("Install",))
+
+
+def test_findings_become_annotations_outputs_and_sarif(checkout: Path) -> None:
+    done = run(checkout, sarif="reports/dprecipe.sarif")
+    assert done.code == 1, done.errors
+    document = json.loads(Path(done.outputs["findings"]).read_text("utf-8"))
+    validator_of(SCHEMAS["findings.schema.json"]).validate(document)
+    found = document["findings"]
+    assert {each["file"] for each in found} == {"recipes/wrong.yaml", "recipes/large, ε.yaml"}
+    shown = {(each["level"], each["file"], int(each["line"]), each["title"].split()[0]) for each in done.annotations}
+    assert shown == {(each["severity"], each["file"], each["line"], each["code"]) for each in found}
+    errors = sum(each["severity"] == "error" for each in found)
+    assert (done.outputs["errors"], done.outputs["warnings"]) == (str(errors), str(len(found) - errors))
+    assert errors >= 1 <= len(found) - errors
+    sarif: dict[str, Any] = json.loads((checkout / "reports" / "dprecipe.sarif").read_text("utf-8"))
+    assert [each["ruleId"] for each in sarif["runs"][0]["results"]] == [each["code"] for each in found]
+
+
+def test_a_right_recipe_passes_until_a_policy_is_against_it(checkout: Path) -> None:
+    done = run(checkout, paths="recipes/right.yaml")
+    assert (done.code, done.annotations, done.outputs["errors"]) == (0, [], "0")
+    done = run(checkout, paths="recipes/right.yaml", policy="house.yaml")
+    assert done.code == 1
+    assert done.annotations[0]["title"].startswith("Q")
+
+
+def test_what_can_not_be_done_fails_once(checkout: Path) -> None:
+    (checkout / "empty").mkdir()
+    done = run(checkout, paths="empty", sarif="none.sarif")
+    assert done.code == 2
+    assert done.errors.count("no *.yaml or *.yml") == 1
+    assert not (checkout / "none.sarif").exists()
+    assert done.outputs == {"findings": "", "errors": "", "warnings": ""}
+
+
+def test_an_annotation_is_read_as_the_runner_reads_it() -> None:
+    line = "::error file=a%2Cb%3Ac%25.yaml,line=3,col=1,title=R101 x::100%25 wrong%0Ado"
+    (found,) = read_annotations(f"::set-output name=x::y\n{line}")
+    assert found == {
+        "level": "error",
+        "file": "a,b:c%.yaml",
+        "line": "3",
+        "col": "1",
+        "title": "R101 x",
+        "message": "100% wrong\ndo",
+    }
+
+
+def test_the_page_lists_every_input_and_output() -> None:
+    page = (ROOT / "docs" / "how-to" / "pull-requests.md").read_text(encoding="utf-8")
+    rows = [re.findall(r"`([\w-]+)`", cell) for cell in re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE)]
+    assert {row[0] for row in rows} | {name for row in rows for name in row if name in ACTION["outputs"]} == {
+        *ACTION["inputs"],
+        *ACTION["outputs"],
+    }
 
 
 def test_inputs_never_become_text_of_a_script() -> None:

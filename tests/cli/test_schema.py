@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from dprecipe.cli.schema import SCHEMAS, recipe_schema, schema, schema_text
+from dprecipe.cli.recipe_schema import recipe_schema
+from dprecipe.cli.schema import SCHEMAS, schema, schema_text
 from dprecipe.faults import RecipeError, UsageFault
 from dprecipe.recipe.read import read
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter

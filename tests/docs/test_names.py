@@ -83,6 +83,22 @@ def test_every_test_that_is_named_exists(document: Path) -> None:
         assert not name or name in names_defined_in(ROOT / file), f"{file}::{name}"
 
 
+def test_every_attack_of_the_threat_model_names_its_tests() -> None:
+    """Their links are followed with those of all documents."""
+    model = read_text(ROOT / "SECURITY.md").partition("## Threat model")[2].partition("\n## ")[0]
+    rows = [line for line in model.splitlines() if line.startswith("| ") and not line.startswith("| boundary |")]
+    assert len(rows) >= 14
+    for row in rows:
+        assert TEST.findall(row.split(" | ")[-1]), row
+
+
+def test_the_code_owners_own_what_is_there() -> None:
+    lines = read_text(ROOT / ".github" / "CODEOWNERS").splitlines()
+    owned = [line.split()[0] for line in lines if line and not line.startswith("#")]
+    assert owned[0] == "*"
+    assert all((ROOT / path.lstrip("/")).exists() and path.startswith("/") for path in owned[1:])
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=identify)
 def test_every_path_that_is_named_exists(document: Path) -> None:
     for name in FILE.findall(read_text(document)):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dprecipe.cli.schema import recipe_schema
+from dprecipe.cli.recipe_schema import recipe_schema
 from dprecipe.faults import RecipeError
 from dprecipe.recipe.read import Loaded, read_text
 from tests.schemas import validator_of

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,7 +27,6 @@ from dprecipe.faults import UsageFault
 from dprecipe.models.file import describe_file, parse_description
 from dprecipe.recipe.read import read_source
 from dprecipe.release.distribution import find_task, load_curve_key, render_readme, sign_folder, write_hub_folder
-from dprecipe.release.exports import EXPORTS
 from dprecipe.release.facts import PublicScore
 from dprecipe.release.rebuild import stated_source
 from dprecipe.release.schema import Statement
@@ -97,7 +95,9 @@ def test_the_front_matter(release: tuple[Path, Statement], tmp_path: Path) -> No
     assert front["library_name"] == "dprecipe"
     assert front["pipeline_tag"] == "image-classification"
     assert front["tags"] == ["differential-privacy", "dprecipe", "dpsgd", "logistic_regression"]
-    assert front["differential_privacy"]["epsilon"] == release[1].predicate.claim.epsilon
+    claim, privacy = release[1].predicate.claim, front["differential_privacy"]
+    assert (privacy["epsilon"], privacy["unit"]) == (claim.epsilon, "record")
+    assert privacy["epsilon_of_groups"] == {str(group.size): group.epsilon for group in claim.groups}
     (model,) = front["model-index"]
     (result,) = model["results"]
     assert {metric["type"]: metric["value"] for metric in result["metrics"]} == {"accuracy": 0.875, "loss": 0.5}
@@ -115,7 +115,17 @@ def test_the_library_of_the_hub_reads_it(release: tuple[Path, Statement], tmp_pa
     results = {result.metric_type: result.metric_value for result in card.data.eval_results}
     assert results == {"accuracy": 0.875, "loss": 0.5}
     assert card.data.model_name == "digits"
+    assert card.data.to_dict()["differential_privacy"]["unit"] == "record"
     assert hub.ModelCard(str(card)).data.to_dict() == card.data.to_dict()
+
+
+def test_the_library_of_the_hub_reads_the_card_of_a_release(finished: Any) -> None:
+    hub = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+    data = hub.ModelCard.load(finished.release / "card.md").data
+    assert isinstance(data, hub.ModelCardData)
+    assert (data.library_name, data.model_name) == ("dprecipe", "tampered")
+    assert data.tags == ["differential-privacy", "dpsgd", "logistic_regression"]
+    assert data.to_dict()["differential_privacy"]["epsilon"] == verify(finished.release).claim.epsilon
 
 
 @pytest.mark.slow
@@ -123,7 +133,7 @@ def test_no_private_score_no_licence_and_the_text_of_the_card(publish: Callable[
     text = RECIPE.replace(", access: public", "").replace("meta: {license: apache-2.0, ticket: DS-118}\n", "")
     folder = publish(text.replace("release: {report: false}\n", ""))
     front = export((folder, verify(folder).statement), tmp_path / "hub")
-    assert front["model-index"] == [{"name": "digits", "results": []}]
+    assert "model-index" not in front
     assert "license" not in front
     readme = (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
     assert "# digits" in readme
@@ -161,6 +171,17 @@ def test_a_language_model_writes_text(release: tuple[Path, Statement]) -> None:
     readme = render_readme(release[1], file, "texts")
     assert 'dprecipe.load_language_model(f"{folder}/release")' in readme
     assert "load_model(" not in readme
+
+
+@pytest.mark.parametrize(("base", "relation"), [(None, "finetune"), (f"sha256:{'0' * 64}", "adapter")])
+def test_the_hub_learns_what_was_made_of_a_base(
+    base: str | None, relation: str, release: tuple[Path, Statement]
+) -> None:
+    block = model_block(init=None, hub={"name": "owner/base", "revision": "0" * 40}, lora={"rank": 2})
+    description = describe_file(block, data_block(), config_of("gpt2"), (), base)
+    readme = render_readme(release[1], parse_description(json.dumps(description)), "texts")
+    front = yaml.safe_load(readme.split("---\n", 2)[1])
+    assert (front["base_model"], front["base_model_relation"]) == ("owner/base", relation)
 
 
 PEM, PLAIN = serialization.Encoding.PEM, serialization.NoEncryption()
@@ -248,22 +269,3 @@ def test_the_verifier_of_the_project_accepts_it(copy: Any, tmp_path: Path) -> No
     assert subprocess.run(command, check=False).returncode == 0
     (copy.release / "card.md").write_text("changed", encoding="utf-8")
     assert subprocess.run(command, check=False).returncode != 0
-
-
-def test_the_bill_of_materials_has_the_versions_of_the_certificate(finished: Any) -> None:
-    verified = verify(finished.release)
-    text = EXPORTS["sbom"](verified)
-    bill = json.loads(text)
-    assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.6", 1)
-    assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", bill["serialNumber"])
-    assert EXPORTS["sbom"](verified) == text
-    versions = {c["name"]: c["version"] for c in bill["components"] if c["type"] in ("library", "platform")}
-    assert versions == verified.statement.predicate.provenance.versions
-    urls = {c["name"]: c["purl"] for c in bill["components"] if c["type"] == "library"}
-    assert urls["dp-accounting"] == f"pkg:pypi/dp-accounting@{versions['dp-accounting']}"
-    assert all("+" not in url for url in urls.values())
-    files = {c["name"]: c["hashes"][0]["content"] for c in bill["components"] if c["type"] == "file"}
-    assert files == {subject.name: subject.digest.sha256 for subject in verified.statement.subject}
-    references = [c["bom-ref"] for c in bill["components"]]
-    assert len(references) == len(set(references))
-    assert {ref for each in bill["dependencies"] for ref in each["dependsOn"]} <= set(references)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dprecipe.release.bill import render_sbom
 from dprecipe.release.environment import FILE, InstalledPackage, find_environment, list_packages, record_environment
-from dprecipe.release.exports import render_sbom
 from dprecipe.release.verify import verify
 from tests.recipe_texts import SMALL
 

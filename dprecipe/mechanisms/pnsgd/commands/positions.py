@@ -16,6 +16,7 @@ import typer
 from pydantic import ConfigDict, Field
 
 from dprecipe.cli.arguments import Overrides, RecipePath
+from dprecipe.cli.completion import complete_words
 from dprecipe.contract.document import Document, Part, RecipeName
 from dprecipe.contract.drawing import CAP, INK, LEFT, SERIES, SIZE, Axes
 from dprecipe.contract.facts import Probability
@@ -104,7 +105,9 @@ def show_positions(
         list[float] | None,
         typer.Option("--epsilon", metavar="E", help="Where δ is shown; the budget's when left out. Repeatable."),
     ] = None,
-    output: Annotated[str, typer.Option("--format", help="text, json or csv")] = "text",
+    output: Annotated[
+        str, typer.Option("--format", help="text, json or csv", autocompletion=complete_words("text", "json", "csv"))
+    ] = "text",
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="An .svg to be drawn; replaced.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every position, not a choice of 40.")] = False,
 ) -> None:
