@@ -2,6 +2,7 @@
 # make test       sets everything up and runs the tests, but for the long ones: 6 minutes *
 # make test-long  runs the long tests only (many kills, many examples, several processes): 16 minutes *
 # make test-light runs each command without the extras, in an environment that it makes: 2 minutes *
+#                 with LIGHT_PYTHON=python3.13, of that Python
 # make test-all   runs all three, which is all but what takes a GPU: 25 minutes *
 # make test-newest  runs the tests with the newest packages instead of those in constraints.txt *
 # make test-oldest  runs the tests with the oldest packages that pyproject.toml accepts *
@@ -15,6 +16,7 @@
 # make docs       builds the site of docs/ into site/ and follows every link: half a minute *
 # make schemas    writes the JSON Schemas in schemas/ anew
 # make pins       writes constraints.txt: the newest packages that fit together
+# make package    builds the source distribution and the wheel into dist/, and checks them as PyPI does: half a minute *
 #
 # * on two cores that do nothing else, once the environment is there
 
@@ -25,7 +27,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS ?= constraints.txt
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-long test-light test-all test-newest test-oldest test-mechanism check chaos gpu-check gpu-wheels bench bench-check docs schemas pins
+.PHONY: demo test test-long test-light test-all test-newest test-oldest test-mechanism check chaos gpu-check gpu-wheels bench bench-check docs schemas pins package
 
 PIP_INSTALL := $(BIN)/python -m pip install -q -c $(CONSTRAINTS)
 INSTALL := $(PIP_INSTALL) --build-constraint $(CONSTRAINTS)
@@ -125,3 +127,14 @@ schemas: $(BIN)/.train
 pins: $(BIN)/.uv
 	$(RESOLVE) constraints.in --universal --python-version 3.11 --upgrade --prerelease disallow \
 	    --custom-compile-command 'make pins' -o constraints.txt
+
+$(BIN)/.package: $(BIN)/.pip
+	$(INSTALL) build hatchling twine
+	touch $@
+
+# The wheel is built from the source distribution, so that whoever has that can build the same. No network is needed.
+DIST ?= dist
+package: $(BIN)/.package
+	rm -rf $(DIST)
+	$(BIN)/python -m build -n -o $(DIST)
+	$(BIN)/python -m twine check --strict $(DIST)/*
