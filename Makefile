@@ -17,6 +17,7 @@
 # make schemas    writes the JSON Schemas in schemas/ anew
 # make pins       writes constraints.txt: the newest packages that fit together
 # make package    builds the source distribution and the wheel into dist/, and checks them as PyPI does: half a minute *
+# make sbom       writes the bill of what the wheel in dist/ brings along (CycloneDX)
 #
 # * on two cores that do nothing else, once the environment is there
 
@@ -27,7 +28,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS ?= constraints.txt
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-long test-light test-all test-newest test-oldest test-mechanism check chaos gpu-check gpu-wheels bench bench-check docs schemas pins package
+.PHONY: demo test test-long test-light test-all test-newest test-oldest test-mechanism check chaos gpu-check gpu-wheels bench bench-check docs schemas pins package sbom
 
 PIP_INSTALL := $(BIN)/python -m pip install -q -c $(CONSTRAINTS)
 INSTALL := $(PIP_INSTALL) --build-constraint $(CONSTRAINTS)
@@ -45,7 +46,7 @@ $(BIN)/.dev: $(BIN)/.train
 	$(INSTALL) -e '.[train,ray,keep,dev]'
 	touch $@
 
-RESOLVE := $(BIN)/uv pip compile -q --no-annotate pyproject.toml $(addprefix --extra ,train ray keep hub docs dev)
+RESOLVE := $(BIN)/uv pip compile -q --no-annotate pyproject.toml constraints.in
 $(BIN)/.uv: $(BIN)/.pip
 	$(INSTALL) uv
 	touch $@
@@ -75,7 +76,7 @@ test-newest:
 
 test-oldest: $(BIN)/.uv
 	rm -rf $(VENV)-oldest
-	$(RESOLVE) -c constraints.in --resolution lowest-direct --python $(BIN)/python -o $(BIN)/oldest.txt
+	$(RESOLVE) $(addprefix --extra ,train ray keep hub docs dev) --resolution lowest-direct --python $(BIN)/python -o $(BIN)/oldest.txt
 	$(MAKE) test VENV=$(VENV)-oldest CONSTRAINTS=$(BIN)/oldest.txt OPTIONS='-W default $(OPTIONS)'
 
 MECHANISM ?= $(error name a mechanism: make test-mechanism MECHANISM=dpsgd, or encoded, pate, pnsgd, correlated)
@@ -123,18 +124,27 @@ docs: $(BIN)/.docs
 schemas: $(BIN)/.train
 	$(BIN)/dprecipe schema --out schemas
 
-# For every platform and every Python that pyproject.toml accepts.
+# For every platform and every Python that pyproject.toml accepts. With UPGRADE= only what it no longer accepts changes.
+UPGRADE ?= --upgrade
 pins: $(BIN)/.uv
-	$(RESOLVE) constraints.in --universal --python-version 3.11 --upgrade --prerelease disallow \
+	$(RESOLVE) --all-extras --universal --python-version 3.11 $(UPGRADE) --prerelease if-necessary \
 	    --custom-compile-command 'make pins' -o constraints.txt
 
 $(BIN)/.package: $(BIN)/.pip
-	$(INSTALL) build hatchling twine
+	$(INSTALL) build cyclonedx-bom hatchling twine
 	touch $@
 
-# The wheel is built from the source distribution, so that whoever has that can build the same. No network is needed.
+# The wheel is built of the source distribution, so that whoever has that can build the same.
 DIST ?= dist
 package: $(BIN)/.package
 	rm -rf $(DIST)
 	$(BIN)/python -m build -n -o $(DIST)
 	$(BIN)/python -m twine check --strict $(DIST)/*
+
+# A bill of what the wheel in dist/ brings along.
+SBOM ?= $(DIST).cdx.json
+sbom: $(BIN)/.package
+	rm -rf $(VENV)-light
+	$(PYTHON) -m venv --without-pip $(VENV)-light
+	$(BIN)/python -m pip --python $(VENV)-light install -q -c $(CONSTRAINTS) $(DIST)/*.whl
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o $(SBOM) $(VENV)-light
