@@ -141,10 +141,12 @@ package: $(BIN)/.package
 	$(BIN)/python -m build -n -o $(DIST)
 	$(BIN)/python -m twine check --strict $(DIST)/*
 
-# A bill of what the wheel in dist/ brings along.
+# A bill of what the wheel in dist/ brings along. Its reader of pyproject.toml knows no version that stands elsewhere.
 SBOM ?= $(DIST).cdx.json
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' dprecipe/__init__.py)
 sbom: $(BIN)/.package
 	rm -rf $(VENV)-light
 	$(PYTHON) -m venv --without-pip $(VENV)-light
 	$(BIN)/python -m pip --python $(VENV)-light install -q -c $(CONSTRAINTS) $(DIST)/*.whl
-	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o $(SBOM) $(VENV)-light
+	sed "s/^dynamic = .*/version = '$(VERSION)'/" pyproject.toml > $(BIN)/pyproject.toml
+	$(BIN)/cyclonedx-py environment --pyproject $(BIN)/pyproject.toml --output-reproducible -o $(SBOM) $(VENV)-light

@@ -1,4 +1,4 @@
-"""The workflows: least permissions, pinned actions, commands that the Makefile has, and the Pythons that are promised."""
+"""The workflows: least permissions, pinned actions, commands that the Makefile has, and the promised Pythons."""
 
 from __future__ import annotations
 
