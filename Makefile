@@ -46,7 +46,7 @@ $(BIN)/.dev: $(BIN)/.train
 	$(INSTALL) -e '.[train,ray,keep,dev]'
 	touch $@
 
-RESOLVE := $(BIN)/uv pip compile -q --no-annotate pyproject.toml constraints.in
+RESOLVE := $(BIN)/uv pip compile -q --no-annotate pyproject.toml
 $(BIN)/.uv: $(BIN)/.pip
 	$(INSTALL) uv
 	touch $@
@@ -76,7 +76,8 @@ test-newest:
 
 test-oldest: $(BIN)/.uv
 	rm -rf $(VENV)-oldest
-	$(RESOLVE) $(addprefix --extra ,train ray keep hub docs dev) --resolution lowest-direct --python $(BIN)/python -o $(BIN)/oldest.txt
+	$(RESOLVE) $(addprefix --extra ,train ray keep hub docs dev) -c constraints.in --resolution lowest-direct \
+	    --python $(BIN)/python -o $(BIN)/oldest.txt
 	$(MAKE) test VENV=$(VENV)-oldest CONSTRAINTS=$(BIN)/oldest.txt OPTIONS='-W default $(OPTIONS)'
 
 MECHANISM ?= $(error name a mechanism: make test-mechanism MECHANISM=dpsgd, or encoded, pate, pnsgd, correlated)
@@ -127,7 +128,7 @@ schemas: $(BIN)/.train
 # For every platform and every Python that pyproject.toml accepts. With UPGRADE= only what it no longer accepts changes.
 UPGRADE ?= --upgrade
 pins: $(BIN)/.uv
-	$(RESOLVE) --all-extras --universal --python-version 3.11 $(UPGRADE) --prerelease if-necessary \
+	$(RESOLVE) constraints.in --all-extras --universal --python-version 3.11 $(UPGRADE) --prerelease if-necessary \
 	    --custom-compile-command 'make pins' -o constraints.txt
 
 $(BIN)/.package: $(BIN)/.pip

@@ -45,11 +45,17 @@ class Light:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The files to upload, a source distribution and the wheel made of it; and a wheel made of the checkout."""
+    """The files to upload, a source distribution and the wheel made of it; and the Python that made them."""
 
     sdist: Path
     wheel: Path
-    wheel_of_checkout: Path
+    python: Path
+
+    def wheel_of(self, source: Path, folder: Path) -> Path:
+        """Build a wheel of a source tree into a folder, without a network."""
+        _call(self.python, "-m", "build", "-n", "-w", "-o", folder, source)
+        (wheel,) = folder.glob("*.whl")
+        return wheel
 
 
 def _call(*command: object) -> None:
@@ -65,9 +71,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     folder = tmp_path_factory.mktemp("built")
     builder, dist = folder / "builder", folder / "dist"
     _call("make", "package", f"PYTHON={sys.executable}", f"VENV={builder}", f"DIST={dist}")
-    _call(builder / "bin" / "python", "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "again")
-    (sdist,), (wheel,), (again,) = dist.glob("*.tar.gz"), dist.glob("*.whl"), (folder / "again").glob("*.whl")
-    return Built(sdist, wheel, again)
+    (sdist,), (wheel,) = dist.glob("*.tar.gz"), dist.glob("*.whl")
+    return Built(sdist, wheel, builder / "bin" / "python")
 
 
 @pytest.fixture(scope="session")

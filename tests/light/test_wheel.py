@@ -12,6 +12,7 @@ import pytest
 
 from dprecipe import __version__
 from tests.light.conftest import ROOT, Built
+from tests.packaging.container_files import CONTAINERS, copy_as_container
 
 pytestmark = pytest.mark.light
 COPIED = {"docs/reference/findings": "dprecipe/findings", "recipes": "dprecipe/gallery"}
@@ -60,8 +61,16 @@ def test_the_wheel_says_its_version_its_licence_and_what_it_needs(built: Built) 
     assert any(each.startswith("dp-accounting") for each in needed), "the cross-check of verify is no extra"
 
 
-def test_a_wheel_of_the_checkout_is_the_same_as_one_of_the_source_distribution(built: Built) -> None:
-    assert read_wheel(built.wheel_of_checkout) == read_wheel(built.wheel)
+def test_a_wheel_of_the_checkout_is_the_same_as_one_of_the_source_distribution(built: Built, tmp_path: Path) -> None:
+    assert read_wheel(built.wheel_of(ROOT, tmp_path)) == read_wheel(built.wheel)
+
+
+def test_the_containers_are_made_of_all_that_the_wheel_is_made_of(built: Built, tmp_path: Path) -> None:
+    """What a container copies is a source tree of its own, and its wheel the released one."""
+    for file in CONTAINERS:
+        source = tmp_path / file.stem / "source"
+        copy_as_container(file, source)
+        assert read_wheel(built.wheel_of(source, source.parent / "dist")) == read_wheel(built.wheel), file.name
 
 
 def test_the_source_distribution_holds_what_the_wheel_is_made_of_and_the_schemas(built: Built) -> None:
