@@ -30,7 +30,9 @@ OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .PHONY: demo test test-long test-light test-all test-newest test-oldest test-mechanism check chaos gpu-check gpu-wheels bench bench-check docs schemas pins package sbom
 
-PIP_INSTALL := $(BIN)/python -m pip install -q -c $(CONSTRAINTS)
+# What is imported is compiled then, once; to compile all would take longer than the rest of the installation.
+export PYTHONDONTWRITEBYTECODE :=
+PIP_INSTALL := $(BIN)/python -m pip install -q --no-compile -c $(CONSTRAINTS)
 INSTALL := $(PIP_INSTALL) --build-constraint $(CONSTRAINTS)
 
 $(BIN)/.pip: $(CONSTRAINTS)
@@ -51,12 +53,13 @@ $(BIN)/.uv: $(BIN)/.pip
 	$(INSTALL) uv
 	touch $@
 
+# The digits are so few that a second thread only waits.
 demo: $(BIN)/.train
-	$(BIN)/dprecipe run recipes/quickstart.yaml --out $(OUT)
+	OMP_NUM_THREADS=1 $(BIN)/dprecipe run recipes/quickstart.yaml --out $(OUT)
 	$(BIN)/dprecipe verify $(OUT)/release
 
-# A process for each core, each with one thread. Tests start many more, which read the bytecode that the first has kept.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
+# A process for each core, each with one thread.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 test: $(BIN)/.dev
 	$(PYTEST) $(OPTIONS)

@@ -20,7 +20,7 @@ def instructions(path: Path) -> list[tuple[str, str]]:
 
 def copied(path: Path) -> dict[str, str]:
     """Returns what is copied of the repository, and where it lies in the working folder."""
-    found = {}
+    found: dict[str, str] = {}
     for name, text in instructions(path):
         if name == "COPY" and not text.startswith("--from="):
             *sources, target = shlex.split(text)
