@@ -135,7 +135,11 @@ pins: $(BIN)/.uv
 	    --custom-compile-command 'make pins' -o constraints.txt
 
 $(BIN)/.package: $(BIN)/.pip
-	$(INSTALL) build cyclonedx-bom hatchling twine
+	$(INSTALL) build hatchling twine
+	touch $@
+
+$(BIN)/.sbom: $(BIN)/.pip
+	$(INSTALL) cyclonedx-bom
 	touch $@
 
 # The wheel is built of the source distribution, so that whoever has that can build the same.
@@ -148,7 +152,7 @@ package: $(BIN)/.package
 # A bill of what the wheel in dist/ brings along. Its reader of pyproject.toml knows no version that stands elsewhere.
 SBOM ?= $(DIST).cdx.json
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' dprecipe/__init__.py)
-sbom: $(BIN)/.package
+sbom: $(BIN)/.sbom
 	rm -rf $(VENV)-light
 	$(PYTHON) -m venv --without-pip $(VENV)-light
 	$(BIN)/python -m pip --python $(VENV)-light install -q -c $(CONSTRAINTS) $(DIST)/*.whl
