@@ -100,7 +100,10 @@ def test_changes_are_held_against_what_contributing_names_and_what_ci_runs() -> 
 def test_the_pythons_that_are_promised_are_tried() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     promised = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
-    tried = read(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]["test"]["strategy"]["matrix"]["python"]
+    job = read(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]["test"]
+    tried = job["strategy"]["matrix"]["python"]
+    may_fail = set(re.findall(r"3\.\d+", job["continue-on-error"]))
     assert promised
-    assert set(promised) <= set(tried)
+    assert set(tried) == {*promised, *may_fail}
+    assert not may_fail & set(promised)
     assert project["requires-python"] == f">={promised[0]}"
