@@ -91,7 +91,7 @@ check: $(BIN)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests/gpu benchmarks/gpu.py benchmarks/gpu_check.py
+	$(BIN)/mypy tests/gpu benchmarks/gpu.py benchmarks/gpu_check.py .github/release.py
 	$(BIN)/mypy -p tests.pretend_cuda -p docs.site
 
 chaos: $(BIN)/.dev
