@@ -2,6 +2,7 @@
 # make test       sets everything up and runs the tests, but for the long ones: 6 minutes *
 # make test-long  runs the long tests only (many kills, many examples, several processes): 16 minutes *
 # make test-light runs each command without the extras, in an environment that it makes: 2 minutes *
+#                 with LIGHT_PYTHON=python3.13, of that Python
 # make test-all   runs all three, which is all but what takes a GPU: 25 minutes *
 # make test-newest  runs the tests with the newest packages instead of those in constraints.txt *
 # make test-oldest  runs the tests with the oldest packages that pyproject.toml accepts *
@@ -15,6 +16,8 @@
 # make docs       builds the site of docs/ into site/ and follows every link: half a minute *
 # make schemas    writes the JSON Schemas in schemas/ anew
 # make pins       writes constraints.txt: the newest packages that fit together
+# make package    builds the source distribution and the wheel into dist/, and checks them as PyPI does: half a minute *
+# make sbom       writes the bill of what the wheel in dist/ brings along (CycloneDX)
 #
 # * on two cores that do nothing else, once the environment is there
 
@@ -25,9 +28,11 @@ BIN := $(VENV)/bin
 CONSTRAINTS ?= constraints.txt
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-long test-light test-all test-newest test-oldest test-mechanism check chaos gpu-check gpu-wheels bench bench-check docs schemas pins
+.PHONY: demo test test-long test-light test-all test-newest test-oldest test-mechanism check chaos gpu-check gpu-wheels bench bench-check docs schemas pins package sbom
 
-PIP_INSTALL := $(BIN)/python -m pip install -q -c $(CONSTRAINTS)
+# What is imported is compiled then, once; to compile all would take longer than the rest of the installation.
+export PYTHONDONTWRITEBYTECODE :=
+PIP_INSTALL := $(BIN)/python -m pip install -q --no-compile -c $(CONSTRAINTS)
 INSTALL := $(PIP_INSTALL) --build-constraint $(CONSTRAINTS)
 
 $(BIN)/.pip: $(CONSTRAINTS)
@@ -43,17 +48,18 @@ $(BIN)/.dev: $(BIN)/.train
 	$(INSTALL) -e '.[train,ray,keep,dev]'
 	touch $@
 
-RESOLVE := $(BIN)/uv pip compile -q --no-annotate pyproject.toml $(addprefix --extra ,train ray keep hub docs dev)
+RESOLVE := $(BIN)/uv pip compile -q --no-annotate pyproject.toml
 $(BIN)/.uv: $(BIN)/.pip
 	$(INSTALL) uv
 	touch $@
 
+# The digits are so few that a second thread only waits.
 demo: $(BIN)/.train
-	$(BIN)/dprecipe run recipes/quickstart.yaml --out $(OUT)
+	OMP_NUM_THREADS=1 $(BIN)/dprecipe run recipes/quickstart.yaml --out $(OUT)
 	$(BIN)/dprecipe verify $(OUT)/release
 
-# A process for each core, each with one thread. Tests start many more, which read the bytecode that the first has kept.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
+# A process for each core, each with one thread.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 test: $(BIN)/.dev
 	$(PYTEST) $(OPTIONS)
@@ -73,7 +79,8 @@ test-newest:
 
 test-oldest: $(BIN)/.uv
 	rm -rf $(VENV)-oldest
-	$(RESOLVE) -c constraints.in --resolution lowest-direct --python $(BIN)/python -o $(BIN)/oldest.txt
+	$(RESOLVE) $(addprefix --extra ,train ray keep hub docs dev) -c constraints.in --resolution lowest-direct \
+	    --python $(BIN)/python -o $(BIN)/oldest.txt
 	$(MAKE) test VENV=$(VENV)-oldest CONSTRAINTS=$(BIN)/oldest.txt OPTIONS='-W default $(OPTIONS)'
 
 MECHANISM ?= $(error name a mechanism: make test-mechanism MECHANISM=dpsgd, or encoded, pate, pnsgd, correlated)
@@ -84,7 +91,7 @@ check: $(BIN)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests/gpu benchmarks/gpu.py benchmarks/gpu_check.py
+	$(BIN)/mypy tests/gpu benchmarks/gpu.py benchmarks/gpu_check.py .github/release.py
 	$(BIN)/mypy -p tests.pretend_cuda -p docs.site
 
 chaos: $(BIN)/.dev
@@ -121,7 +128,33 @@ docs: $(BIN)/.docs
 schemas: $(BIN)/.train
 	$(BIN)/dprecipe schema --out schemas
 
-# For every platform and every Python that pyproject.toml accepts.
+# For every platform and every Python that pyproject.toml accepts. With UPGRADE= only what it no longer accepts changes.
+UPGRADE ?= --upgrade
 pins: $(BIN)/.uv
-	$(RESOLVE) constraints.in --universal --python-version 3.11 --upgrade --prerelease disallow \
+	$(RESOLVE) constraints.in --all-extras --universal --python-version 3.11 $(UPGRADE) --prerelease if-necessary \
 	    --custom-compile-command 'make pins' -o constraints.txt
+
+$(BIN)/.package: $(BIN)/.pip
+	$(INSTALL) build hatchling twine
+	touch $@
+
+$(BIN)/.sbom: $(BIN)/.pip
+	$(INSTALL) cyclonedx-bom
+	touch $@
+
+# The wheel is built of the source distribution, so that whoever has that can build the same.
+DIST ?= dist
+package: $(BIN)/.package
+	rm -rf $(DIST)
+	$(BIN)/python -m build -n -o $(DIST)
+	$(BIN)/python -m twine check --strict $(DIST)/*
+
+# A bill of what the wheel in dist/ brings along. Its reader of pyproject.toml knows no version that stands elsewhere.
+SBOM ?= $(DIST).cdx.json
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' dprecipe/__init__.py)
+sbom: $(BIN)/.sbom
+	rm -rf $(VENV)-light
+	$(PYTHON) -m venv --without-pip $(VENV)-light
+	$(BIN)/python -m pip --python $(VENV)-light install -q -c $(CONSTRAINTS) $(DIST)/*.whl
+	sed "s/^dynamic = .*/version = '$(VERSION)'/" pyproject.toml > $(BIN)/pyproject.toml
+	$(BIN)/cyclonedx-py environment --pyproject $(BIN)/pyproject.toml --output-reproducible -o $(SBOM) $(VENV)-light

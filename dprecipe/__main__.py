@@ -7,7 +7,7 @@ import os
 import sys
 from typing import NoReturn
 
-SHORT = frozenset({"-h", "--help", "--version", "init", "plan", "schema", "show", "validate"})
+SHORT = frozenset({"-h", "--help", "--version", "init", "plan", "schema", "show", "validate", "verify"})
 """Commands that take less than a second or two, most of it for imports."""
 MANY = 300_000
 """Objects that a short command may make before Python's collector looks for garbage: more than all imports make."""

@@ -40,7 +40,8 @@ def report_unknown_keys(
     known: list[Explained] = []
     result: set[Path] = set()
     unsolved: dict[Path, list[Spot]] = defaultdict(list)
-    for at in extra:
+    # Of two names for one key the first in the recipe stays; pydantic's order of errors differs by version.
+    for at in sorted(extra, key=lambda at: (at.place.line, at.place.column)):
         explained, meant = _explain_key(at, lacking[at.path[:-1]], tree)
         if not explained:
             unsolved[at.path[:-1]].append(at)

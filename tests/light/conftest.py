@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import venv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,35 +45,41 @@ class Light:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The files to upload, a source distribution and the wheel made with it; and a wheel made of the former."""
+    """The files to upload, a source distribution and the wheel made of it; and the Python that made them."""
 
     sdist: Path
     wheel: Path
-    wheel_of_sdist: Path
+    python: Path
+
+    def wheel_of(self, source: Path, folder: Path) -> Path:
+        """Build a wheel of a source tree into a folder, without a network."""
+        _call(self.python, "-m", "build", "-n", "-w", "-o", folder, source)
+        (wheel,) = folder.glob("*.whl")
+        return wheel
 
 
 def _call(*command: object) -> None:
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, cwd=ROOT)
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    parts = [str(part) for part in command]
+    done = subprocess.run(parts, capture_output=True, text=True, check=False, cwd=ROOT, env=variables)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """What `make package` makes, in an environment of its own."""
     folder = tmp_path_factory.mktemp("built")
-    venv.create(folder / "builder", with_pip=True)
-    python = folder / "builder" / "bin" / "python"
-    _call(python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", "hatchling>=1.24")
-    _call(python, "-m", "hatchling", "build", "-d", folder / "dist")
-    (sdist,), (wheel,) = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
-    _call(python, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder / "again", sdist)
-    (again,) = (folder / "again").glob("*.whl")
-    return Built(sdist, wheel, again)
+    builder, dist = folder / "builder", folder / "dist"
+    _call("make", "package", f"PYTHON={sys.executable}", f"VENV={builder}", f"DIST={dist}")
+    (sdist,), (wheel,) = dist.glob("*.tar.gz"), dist.glob("*.whl")
+    return Built(sdist, wheel, builder / "bin" / "python")
 
 
 @pytest.fixture(scope="session")
 def light(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Light:
+    """An environment of this Python, or of the one that LIGHT_PYTHON names: it needs no torch."""
     folder = tmp_path_factory.mktemp("light")
-    venv.create(folder / "environment", with_pip=True)
+    _call(os.environ.get("LIGHT_PYTHON", sys.executable), "-m", "venv", folder / "environment")
     python = folder / "environment" / "bin" / "python"
     _call(python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", built.wheel)
     (folder / "work").mkdir()

@@ -81,7 +81,7 @@ RECIPES = {
     "paid": f"{DIGITS}{STANDARDIZED % 0.1}{MODEL}{DPSGD}{STEPS}",
     "no_model": f"{DIGITS}{STANDARDIZED % 0.9}{MODEL}{DPSGD}{STEPS}",
     "charged": SMALL.replace("delta: 1e-5", "delta: 1e-5, account: digits.db"),
-    "audited": SMALL + "audit: {program: true, canaries: 10}\n",
+    "audited": SMALL + "audit: {program: true, canaries: 10, confidence: 0.9999}\n",  # not even ten hits refute
     "prior": f"{DIGITS}{PRIOR}{DPSGD}{STEPS}",
     "language": f"{MESSAGES}{DPSGD.replace('64', '10')}{STEPS}",
     "none": f"{PUBLIC}{MODEL}mechanism: {{kind: none}}\n{STEPS.replace('steps: 3', 'steps: 3, batch_size: 64')}",
