@@ -19,7 +19,7 @@ from dprecipe.release.audit import list_audit_lines
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.environment import find_environment
 from dprecipe.release.exports import EXPORTS, render_sbom
-from dprecipe.release.meaning import describe_attack, describe_scale, list_risk
+from dprecipe.release.meaning import NOT_PROVEN, describe_attack, describe_scale, list_risk
 from dprecipe.release.origins import list_declared
 from dprecipe.release.verify import Verified
 from dprecipe.release.verify import verify as check
@@ -100,7 +100,7 @@ def verified_lines(verified: Verified) -> list[str]:
         *(f"  - {a.text}" for a in predicate.assumptions if a.checked_by == "declaration"),
         "not shown",
         *(f"  - {text}" for text in verified.notes),
-        f"  - {predicate.what_a_signature_does_not_prove}",
+        f"  - {NOT_PROVEN}",
     ]
 
 

@@ -16,6 +16,7 @@ from dprecipe import __version__
 from dprecipe.release.card import plain_text
 from dprecipe.release.certificate import to_json
 from dprecipe.release.environment import InstalledPackage
+from dprecipe.release.meaning import NOT_PROVEN
 from dprecipe.release.nist import render_nist
 from dprecipe.release.registry import render_registry
 from dprecipe.release.verify import Verified
@@ -97,13 +98,13 @@ def render_json(verified: Verified) -> str:
         {
             "schema": "dprecipe.verified/v1",
             "recipe": {"name": predicate.provenance.recipe.name, "digest": predicate.provenance.recipe.digest},
-            "claim": content["claim"],
+            "claim": {**content["claim"], "sentence": verified.claim.sentence},
             "statement": content["statement"],
             "evaluation": content["data_access"]["evaluation"],
             "files": {subject.name: f"sha256:{subject.digest.sha256}" for subject in verified.statement.subject},
             "checked": list(verified.checked),
             "declared": [a.text for a in predicate.assumptions if a.checked_by == "declaration"],
-            "not_shown": [*verified.notes, predicate.what_a_signature_does_not_prove],
+            "not_shown": [*verified.notes, NOT_PROVEN],
         }
     )
 
