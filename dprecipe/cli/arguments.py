@@ -19,7 +19,8 @@ PolicyPath = Annotated[
 MaxSeconds = Annotated[float, typer.Option(min=1, help="Limit on processor time for recomputing, in seconds.")]
 MaxMemory = Annotated[float, typer.Option(min=0.1, help="Limit on memory for recomputing, in GiB.")]
 ExportForm = Annotated[
-    str | None, typer.Option("--export", metavar="registry|nist|sbom|json", help="Print this document instead.")
+    str | None,
+    typer.Option("--export", metavar="registry|nist|sbom|json|card|report", help="Print this document instead."),
 ]
 ReleaseForm = Annotated[
     str,

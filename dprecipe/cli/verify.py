@@ -18,10 +18,12 @@ from dprecipe.release.account_statement import hold_statement
 from dprecipe.release.audit import list_audit_lines
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.environment import find_environment
-from dprecipe.release.exports import EXPORTS, render_sbom
+from dprecipe.release.exports import EXPORTS, render_report, render_sbom
+from dprecipe.release.folder import METRICS
 from dprecipe.release.meaning import NOT_PROVEN, describe_attack, describe_scale, list_risk
 from dprecipe.release.origins import list_declared
-from dprecipe.release.verify import Verified
+from dprecipe.release.untrusted import parse_object, read_bytes
+from dprecipe.release.verify import Verified, describe_other_version
 from dprecipe.release.verify import verify as check
 from dprecipe.screen import show_document, write_output
 
@@ -60,10 +62,13 @@ def verify(
 
 
 def _render(form: str, verified: Verified, path: Path) -> str:
-    """Returns a form of `EXPORTS`; the software of a run in whole, where its folder is there to tell."""
-    if form != "sbom":
-        return EXPORTS[form](verified)
-    return render_sbom(verified, find_environment(path, verified.statement.predicate.provenance.plan))
+    """Returns a form of `EXPORTS`; the software of a run in whole, where its folder is there to tell, and the curves of
+    a report, where the metrics are."""
+    if form == "sbom":
+        return render_sbom(verified, find_environment(path, verified.statement.predicate.provenance.plan))
+    if form == "report" and path.is_dir():
+        return render_report(verified, parse_object(read_bytes(path / METRICS), METRICS)["history"])
+    return EXPORTS[form](verified)
 
 
 def verified_lines(verified: Verified) -> list[str]:
@@ -75,6 +80,7 @@ def verified_lines(verified: Verified) -> list[str]:
     return [
         "verified",
         "",
+        *([] if predicate.is_own else [f"NOT COMPARED: {describe_other_version(predicate)}", ""]),
         claim.sentence,
         "",
         describe_attack(claim),

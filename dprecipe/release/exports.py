@@ -1,4 +1,5 @@
-"""A verified certificate in forms that others read: the deployments registry, NIST's topics, a bill of materials, JSON.
+"""A verified certificate in forms that others read: the deployments registry, NIST's topics, a bill of materials, JSON;
+and its card and report, in the words of this version.
 
 The bill is CycloneDX in JSON. It has every package that was installed for the run, where the run's own folder is there
 to tell (`dprecipe.release.environment`); else those that its certificate records. Source: CycloneDX 1.6; package URLs
@@ -13,12 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dprecipe import __version__
-from dprecipe.release.card import plain_text
+from dprecipe.faults import InternalFault
+from dprecipe.release.card import plain_text, render_markdown
 from dprecipe.release.certificate import to_json
 from dprecipe.release.environment import InstalledPackage
 from dprecipe.release.meaning import NOT_PROVEN
 from dprecipe.release.nist import render_nist
+from dprecipe.release.rebuild import Rebuilt, rebuild_predicate
 from dprecipe.release.registry import render_registry
+from dprecipe.release.report import render_html
 from dprecipe.release.verify import Verified
 from dprecipe.screen import as_json
 
@@ -109,10 +113,32 @@ def render_json(verified: Verified) -> str:
     )
 
 
+def render_card(verified: Verified) -> str:
+    """Returns `card.md` in this version's words."""
+    predicate = verified.statement.predicate
+    return render_markdown(_plan_of(verified).plan, predicate)
+
+
+def render_report(verified: Verified, history: Sequence[Mapping[str, float]] = ()) -> str:
+    """Returns `report.html` in this version's words; `history`: that of `metrics.json`."""
+    rebuilt = _plan_of(verified)
+    return render_html(rebuilt.plan, verified.statement.predicate, rebuilt.charges, history)
+
+
+def _plan_of(verified: Verified) -> Rebuilt:
+    problems: list[str] = []
+    rebuilt = rebuild_predicate(verified.statement.predicate, problems)
+    if rebuilt is None:
+        raise InternalFault(f"a verified certificate has no plan: {'; '.join(problems)}")
+    return rebuilt
+
+
 EXPORTS: Mapping[str, Callable[[Verified], str]] = {
     "registry": render_registry,
     "nist": render_nist,
     "sbom": render_sbom,
     "json": render_json,
+    "card": render_card,
+    "report": render_report,
 }
 """Writer of each form, by the name that `verify --export` takes."""
