@@ -277,10 +277,8 @@ class RunFolder:
             raise UsageFault(f"{path}: no run to resume", "start it without --resume") from None
         if digest != plan.digest:
             how = RunFolder(path)._describe_start()
-            raise UsageFault(
-                f"{path}: this run follows another plan ({digest[:15]}…, the recipe gives {plan.digest[:15]}…)",
-                f"resume it as it was started ({how}), or start a new run with --out",
-            )
+            message = f"{path}: this run follows another plan ({digest[:15]}…, the recipe gives {plan.digest[:15]}…)"
+            raise UsageFault(message, f"resume it as it was started ({how}), or start a new run with --out")
         return RunFolder(path)
 
     @staticmethod
@@ -303,10 +301,9 @@ class RunFolder:
         words = [word for override in overrides for word in ("--set", override)]
         ledger = self._read_ledger()
         version = __version__ if ledger is None else str(ledger.programs[0].get("version", __version__))
-        by = [] if version == __version__ else [f"by dprecipe {one_line(version)[:40]};"]
-        return " ".join(
-            [*by, "the recipe is recipe.yaml in the folder", *(["with", shlex.join(words)] if words else [])]
-        )
+        by = [f"by dprecipe {one_line(version)[:40]};"] if version != __version__ else []
+        given = ["with", shlex.join(words)] if words else []
+        return " ".join([*by, "the recipe is recipe.yaml in the folder", *given])
 
     def record(self, step: int, epsilon: float, metrics: Mapping[str, float]) -> None:
         """Adds a line to the private metrics, with the same columns each time. A line that can't be written does not
