@@ -35,7 +35,7 @@ def plan(loaded: Loaded, known: Mapping[str, float | int] | None = None) -> Plan
         raise PlanRefused(loaded.located(findings))
     account = mechanism_of(recipe.mechanism.kind).account
     pinned = recipe if known is None else paid.pin_values(recipe, known)
-    facts = Facts.of(pinned, loaded.source.attachments)
+    facts = replace(Facts.of(pinned, loaded.source.attachments), known=bool(known))
     try:
         facts, prices = paid.solve_prices(pinned, facts)
         planned = account.plan(pinned.mechanism, facts)

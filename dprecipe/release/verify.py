@@ -147,7 +147,8 @@ def _verify_case(path: Path, key: Ed25519PublicKey | None, case: _Case) -> Verif
     except ContentError as error:
         raise CertificateInvalid([one_line(line) for line in (*case.failures, *error.failures)]) from None
     if content != certificate.to_bytes(expected := certificate.to_json(stated)):
-        case.failures += rebuild.compare_json(parsed, expected) or [f"{CERTIFICATE}: {NOT_CANONICAL}"]
+        differing = (line.removeprefix("predicate.") for line in rebuild.compare_json(parsed, expected))
+        case.failures += list(differing) or [f"{CERTIFICATE}: {NOT_CANONICAL}"]
     case.checked.append("the certificate is well formed")
     case.remaining.pop(0)
     rebuilt, told = _check_predicate(stated.predicate, case)
