@@ -163,7 +163,7 @@ def _check_claims(stated: Predicate, audit: Audit, plan: Plan) -> Iterator[str]:
         if block is not None and bound.confidence != block.confidence:
             yield f"{path}.confidence: not the recipe's"
         if bound.depth == "steps":
-            yield from (f"{path}.{problem}" for problem in _check_step(bound, plan))
+            yield from (f"{path}.{problem}" for problem in _check_step(bound, plan, stated.is_own))
             continue
         if bound.implied_epsilon is not None:
             yield f"{path}.implied_epsilon: expected of a bound of a step alone"
@@ -183,7 +183,7 @@ def _check_canaries(bound: AuditBound, stated: Predicate, plan: Plan) -> Iterato
         yield "claimed: not the claim of this certificate"
 
 
-def _check_step(bound: AuditBound, plan: Plan) -> Iterator[str]:
+def _check_step(bound: AuditBound, plan: Plan, own: bool) -> Iterator[str]:
     events = [charge.event for charge in plan.mechanism_plan.events]
     if bound.curve is not None:
         curve = [(point.epsilon, point.delta) for point in bound.curve]
@@ -200,8 +200,9 @@ def _check_step(bound: AuditBound, plan: Plan) -> Iterator[str]:
     implied = implied_epsilon(
         plan.stage_charges, plan.mechanism_plan.events, relation, delta, bound.claimed, bound.lower
     )
-    value = bound.implied_epsilon
-    if (value is None) is not (implied is None) or not (value or 0.0) >= (implied or 0.0) * (1 - CLOSE):
+    value, expected = bound.implied_epsilon or 0.0, implied or 0.0
+    is_enough, is_too_much = value >= expected * (1 - CLOSE), value > expected * (1 + CLOSE)
+    if (bound.implied_epsilon is None) is not (implied is None) or not is_enough or (own and is_too_much):
         yield f"implied_epsilon: {bound.implied_epsilon!r} stated, the bound implies {implied!r}"
 
 

@@ -288,6 +288,8 @@ def names_path(failure: str, path: str) -> bool:
     stated = re.sub(r"^(events\.run_length\.\d+)\.[a-z_]+\.", r"\1.", stated)  # the kind it was read as
     if path.startswith("provenance.recipe."):
         return stated.startswith("provenance.recipe")
+    if path.startswith("provenance.solved"):
+        return stated.startswith(("provenance.recipe", "events"))  # another plan, with other events
     if path.endswith(".kind") and stated.startswith(path.removesuffix("kind")):
         return True
     return path == stated or path.startswith(stated + ".") or stated.startswith(path) or path in failure.split()
