@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +23,7 @@ from dprecipe.release.account_statement import hold_statement
 from dprecipe.release.rebuild import stated_source
 from dprecipe.release.verify import Verified, verify
 from tests.corpus.forgeries import FORGERIES, ROOT, WORDS_AND_DEFAULTS, forge, put
+from tests.corpus.reword import VERSION, reword
 
 FROZEN = sorted((ROOT / "rules1").iterdir())
 SLOW = frozenset({"account", "audit", "attempts", "encoded", "language", "paid", "signed", "tuned"})
@@ -98,6 +102,41 @@ def test_a_later_version_has_other_defaults(tmp_path: Path, another_version: Non
     assert verify(verified).claim.epsilon > 0
     with pytest.raises(ValueError, match=r"resolved\.training\.steps: not what the recipe's text says"):
         forge("dpsgd", tmp_path / "written", change("training.steps", 2))
+
+
+VERIFY_ALL = """
+import pathlib, sys
+import dprecipe
+from dprecipe.release.exports import EXPORTS
+from dprecipe.release.verify import verify
+
+print(dprecipe.__file__)
+for folder in sorted(pathlib.Path(sys.argv[1]).iterdir()):
+    verified = verify(folder / "release", folder / "public.pem" if folder.name == "signed" else None)
+    pages = [render(verified) for render in EXPORTS.values()]
+    print(folder.name, "|", verified.claim.sentence, "|", verified.notes[0])
+"""
+
+
+@pytest.mark.slow
+def test_a_copy_that_says_all_in_other_words_and_has_other_modules_verifies_all(tmp_path: Path) -> None:
+    reword(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", VERIFY_ALL, ROOT / "rules1"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    place, *lines = done.stdout.splitlines()
+    assert Path(place).parent == tmp_path / "dprecipe"
+    assert [line.split(" | ")[0] for line in lines] == [path.name for path in FROZEN]
+    for line in lines:
+        assert "DIFFERENTIAL" in line
+        assert f"this is {VERSION}" in line
 
 
 # Forgeries
