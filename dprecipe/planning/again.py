@@ -7,9 +7,12 @@ the certificate: the text must have written no other ones, and what they cost is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+from pydantic import ValidationError
 
 from dprecipe.contract.plan import Plan
 from dprecipe.planning.candidates import Point
@@ -18,7 +21,7 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.paid import list_free_prices, list_shares
 from dprecipe.planning.tuning import list_unsolved
 from dprecipe.recipe.read import Loaded
-from dprecipe.recipe.root import PointError, Recipe, look_up, set_values
+from dprecipe.recipe.root import PointError, Recipe, look_up
 
 ABSENT = object()
 
@@ -86,31 +89,36 @@ def resolve_as_stated(recipe: Recipe, resolved: Mapping[str, Any]) -> Recipe:
         StatedOtherwise: the text writes another value, or there is no such key.
     """
     written = recipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    today = recipe.model_dump(mode="json", by_alias=True)
-    others = dict(_list_defaults(written, today, dict(resolved), ""))
+    merged = _merge(written, recipe.model_dump(mode="json", by_alias=True), dict(resolved), "")
+    if merged == written:
+        return recipe
     try:
-        return set_values(recipe, others) if others else recipe
-    except PointError as error:
-        raise StatedOtherwise(f"provenance.recipe.resolved: {error}") from None
+        return Recipe.model_validate_json(json.dumps(merged))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))[:200]
+        raise StatedOtherwise(f"provenance.recipe.resolved: {place}: no recipe has this") from None
 
 
-def _list_defaults(written: Any, today: Any, stated: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yields the stated values, by path, that are other defaults than today's; a key that is not stated is newer than
-    the certificate, and has the meaning that there was without it."""
+def _merge(written: Any, today: Any, stated: Any, path: str) -> Any:
+    """Returns what is written, with the stated values that are other defaults than today's. A key that is not stated is
+    newer than the certificate, and has the meaning that there was without it."""
     if isinstance(written, dict) and isinstance(stated, dict):
+        merged = {}
         for key in {**written, **stated}:
-            inner = f"{path}.{key}".lstrip(".")
             ours = today.get(key, ABSENT) if isinstance(today, dict) else ABSENT
             if key in written:
-                yield from _list_defaults(written[key], ours, stated.get(key, ABSENT), inner)
-            elif ours is ABSENT or not _are_equal(ours, stated[key]):
-                yield inner, stated[key]
-    elif isinstance(written, list) and isinstance(stated, list) and len(written) == len(stated):
-        for index, (one, other) in enumerate(zip(written, stated, strict=True)):
-            ours = today[index] if isinstance(today, list) and index < len(today) else ABSENT
-            yield from _list_defaults(one, ours, other, f"{path}.{index}")
-    elif not _are_equal(written, stated):
-        raise StatedOtherwise(f"provenance.recipe.resolved.{path}: not what the recipe's text says")
+                merged[key] = _merge(written[key], ours, stated.get(key, ABSENT), f"{path}.{key}")
+            elif not _are_equal(ours, stated[key]):
+                merged[key] = stated[key]
+        return merged
+    if isinstance(written, list) and isinstance(stated, list) and len(written) == len(stated):
+        theirs = today if isinstance(today, list) and len(today) == len(written) else [ABSENT] * len(written)
+        rows = enumerate(zip(written, theirs, stated, strict=True))
+        return [_merge(one, ours, other, f"{path}.{index}") for index, (one, ours, other) in rows]
+    if not _are_equal(written, stated):
+        raise StatedOtherwise(f"provenance.recipe.resolved{path}: not what the recipe's text says")
+    return written
 
 
 def _are_equal(one: Any, other: Any) -> bool:
