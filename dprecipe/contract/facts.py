@@ -44,7 +44,7 @@ class PrivacyUnit(Block):
 
     @property
     def name(self) -> str:
-        """What sentences call one unit."""
+        """The name of one unit in sentences."""
         return name_unit(self.column, self.noun)
 
 

@@ -32,7 +32,7 @@ class StatedOtherwise(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StatedPlan:
-    """What is stated of a plan: the resolved recipe, the solved values, the budget's ε, and the values of the released
+    """A plan as it was stated: the resolved recipe, the solved values, the budget's ε, and the values of the released
     run where there were several."""
 
     resolved: Mapping[str, Any]

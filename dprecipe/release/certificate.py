@@ -2,7 +2,7 @@
 
 The guarantee is computed from the ledger's charges, never from the plan: what was spent is what is claimed. The checks
 of a program before it sees a record are exactly those of its rules. Sentences are in the predicate, and not in the
-file: whoever reads it renders them.
+file: they are rendered when it is read.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def _check_repeated(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
 
 
 def _check_row(row: Accountant, names: Set[str], value: float, index: int) -> list[str]:
-    """Checks a row of ours. `names`: those of a mechanism's own bounds, of which a later version may find another one
-    the smallest, and that of the accountant."""
+    """Checks a row of ours. `names`: that of the accountant, and those of a mechanism's own bounds, since a later
+    version may find another one of them the smallest."""
     result = [] if row.name in names else [f"accounting.{index}.name: {row.name!a} gives no bound of these events"]
     stated = math.inf if row.epsilon is None else row.epsilon
     return result + compare_number(f"accounting.{index}.epsilon", stated, value)

@@ -151,8 +151,8 @@ def _verify_case(path: Path, key: Ed25519PublicKey | None, case: _Case) -> Verif
         case.failures += list(differing) or [f"{CERTIFICATE}: {NOT_CANONICAL}"]
     case.checked.append("the certificate is well formed")
     case.remaining.pop(0)
-    rebuilt, told = _check_predicate(stated.predicate, case)
-    stated = stated.model_copy(update={"predicate": told})
+    rebuilt, rendered = _check_predicate(stated.predicate, case)
+    stated = stated.model_copy(update={"predicate": rendered})
     _check_files(stated, rebuilt, path.is_dir(), case)
     case.remaining.pop(0)
     _check_ledger(stated.predicate, case)
@@ -230,14 +230,14 @@ def _note_unsigned(content: bytes, key: Ed25519PublicKey | None, case: _Case) ->
 def _check_predicate(stated: Predicate, case: _Case) -> tuple[Rebuilt | None, Predicate]:
     """Returns the plan of its recipe with the events, and the predicate with its sentences."""
     failures: list[str] = []
-    told = stated
+    rendered = stated
     rebuilt = rebuild.rebuild_predicate(stated, failures)
     failures += rebuild.find_contradictions(stated, None if rebuilt is None else rebuilt.plan)
     case.remaining.pop(0)
     if rebuilt is not None:
         # The cost of the events comes first: a changed claim contradicts much else.
         failures += recompute.recompute_numbers(stated, rebuilt, case.notes)
-        differences, told = rebuild.find_differences(stated, rebuilt)
+        differences, rendered = rebuild.find_differences(stated, rebuilt)
         failures += differences
         failures += endings.check_budget_stop(stated, rebuilt.plan, rebuilt.charges)
         failures += charged_account.check_costs(stated.account, rebuilt.charges)
@@ -245,8 +245,8 @@ def _check_predicate(stated: Predicate, case: _Case) -> tuple[Rebuilt | None, Pr
     case.remaining.pop(0)
     case.failures += list(dict.fromkeys(failures))
     if rebuilt is not None and not failures:
-        _record_checked(told, rebuilt, case)
-    return rebuilt, told
+        _record_checked(rendered, rebuilt, case)
+    return rebuilt, rendered
 
 
 def _record_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
@@ -308,8 +308,8 @@ def describe_other_version(stated: Predicate) -> str:
     early = ", whether the budget held another event when it stopped the run" if stated.budget.attempts > 1 else ""
     return (
         f"the certificate says that dprecipe {stated.version} made it, and this is {__version__}: the words of card.md "
-        "and report.html were compared with nothing but their digests (--export card and --export report write them "
-        f"anew); nor were the defaults of the recipe's day{early}"
+        "and report.html were compared with nothing but their digests (--export card and --export report give them in "
+        f"this version's); nor were the defaults of the recipe's day{early}"
     )
 
 
