@@ -15,7 +15,14 @@ from dprecipe.planning.audit import canaries_of, naming_of
 from dprecipe.privacy.audit.implied import implied_epsilon, step_curve, step_mu
 from dprecipe.privacy.audit.program import digest_program
 from dprecipe.privacy.audit.results import Audit, AuditBound, AuditTest, Guesses
-from dprecipe.privacy.audit.verdicts import describe_chance, is_deterministic, judge_bound, judge_test, share_level
+from dprecipe.privacy.audit.verdicts import (
+    describe_chance,
+    is_deterministic,
+    judge_bound,
+    judge_test,
+    refutes,
+    share_level,
+)
 from dprecipe.release import specification
 from dprecipe.release.no_model import has_no_model
 from dprecipe.release.schema import Predicate
@@ -113,7 +120,17 @@ def _check_test(stated: AuditTest) -> Iterator[str]:
 def _check_bound(stated: AuditBound, own: bool) -> Iterator[str]:
     """Checks a bound by its own counts, from which a later version may conclude more, never less; this one, as much.
     `own`: this version made the certificate."""
-    again = _judge_again(stated, None if stated.curve is None else [(p.epsilon, p.delta) for p in stated.curve])
+    again = judge_bound(
+        stated.depth,
+        stated.id,
+        stated.text,
+        stated.evidence,
+        confidence=stated.confidence,
+        claimed=None if stated.measure == "rate" else stated.claimed,
+        delta=stated.delta,
+        curve=None if stated.curve is None else [(point.epsilon, point.delta) for point in stated.curve],
+        implied_epsilon=stated.implied_epsilon,
+    )
     solved = CLOSE_SOLUTIONS if isinstance(stated.evidence, Guesses) else CLOSE
     if not _is_close(stated.claimed, again.claimed):
         yield f"claimed: {stated.claimed!r} stated, the counts give {again.claimed!r}"
@@ -130,25 +147,6 @@ def _check_bound(stated: AuditBound, own: bool) -> Iterator[str]:
         yield f"refuted: {describe_chance(stated)}, where {1 - stated.confidence:.3g} is the least that is allowed"
     elif stated.refuted or again.refuted:
         yield f"refuted: the lower bound {again.lower!r} exceeds the claimed {stated.claimed!r}"
-
-
-def _judge_again(stated: AuditBound, curve: Sequence[tuple[float, float]] | None) -> AuditBound:
-    return judge_bound(
-        stated.depth,
-        stated.id,
-        stated.text,
-        stated.evidence,
-        confidence=stated.confidence,
-        claimed=None if stated.measure == "rate" else stated.claimed,
-        delta=stated.delta,
-        curve=curve,
-        implied_epsilon=stated.implied_epsilon,
-    )
-
-
-def is_refuted(stated: AuditBound, curve: Sequence[tuple[float, float]]) -> bool:
-    """Returns True if the counts of a bound refute this curve δ(ε). The stated one may be a looser one."""
-    return _judge_again(stated, curve).refuted
 
 
 def _or_infinite(value: float | None) -> float:
@@ -190,7 +188,7 @@ def _check_step(bound: AuditBound, plan: Plan, own: bool) -> Iterator[str]:
         steps = [step for step in map(step_curve, dict.fromkeys(events)) if _covers(curve, step)]
         if not steps:
             yield "curve: not the profile of a step of this recipe"
-        elif all(is_refuted(bound, step) for step in steps):
+        elif bound.measure == "rate" and all(refutes(bound.evidence, bound.confidence, step) for step in steps):
             yield "refuted: the counts refute the profile of a step of this recipe"
         return
     if bound.measure != "mu" or bound.claimed not in {step_mu(event) for event in events}:

@@ -102,7 +102,11 @@ def render_json(verified: Verified) -> str:
         {
             "schema": "dprecipe.verified/v1",
             "recipe": {"name": predicate.provenance.recipe.name, "digest": predicate.provenance.recipe.digest},
-            "claim": {**content["claim"], "sentence": verified.claim.sentence},
+            "claim": {
+                **content["claim"],
+                "unit": {"name": verified.claim.unit.name, **content["claim"]["unit"]},
+                "sentence": verified.claim.sentence,
+            },
             "statement": content["statement"],
             "evaluation": content["data_access"]["evaluation"],
             "files": {subject.name: f"sha256:{subject.digest.sha256}" for subject in verified.statement.subject},

@@ -107,7 +107,7 @@ def stated_source(stated: Predicate) -> RecipeSource:
 
 
 def _plan_again(stated: Predicate, failures: list[str]) -> Plan | None:
-    recipe, loaded = stated.provenance.recipe, None
+    recipe = stated.provenance.recipe
     try:
         loaded = read_source(stated_source(stated))
         chosen, solved = tuned.read_chosen(stated), stated.provenance.solved

@@ -152,15 +152,15 @@ def _verify_case(path: Path, key: Ed25519PublicKey | None, case: _Case) -> Verif
     case.checked.append("the certificate is well formed")
     case.remaining.pop(0)
     rebuilt, rendered = _check_predicate(stated.predicate, case)
-    stated = stated.model_copy(update={"predicate": rendered})
-    _check_files(stated, rebuilt, path.is_dir(), case)
+    readable = stated.model_copy(update={"predicate": rendered})
+    _check_files(readable, rebuilt, path.is_dir(), case)
     case.remaining.pop(0)
     _check_ledger(stated.predicate, case)
     if case.failures:
         more = len(case.failures) - MAX_FAILURES
         failures = [*case.failures[:MAX_FAILURES], f"and {more} more"] if more > 0 else case.failures
         raise CertificateInvalid([one_line(line) for line in failures])
-    return Verified(stated.predicate.claim, tuple(case.checked), tuple(case.notes), stated)
+    return Verified(rendered.claim, tuple(case.checked), tuple(case.notes), readable)
 
 
 def _read_certificate(path: Path, key: Ed25519PublicKey | None, case: _Case) -> bytes:
