@@ -1,4 +1,4 @@
-"""Writes the corpus anew: `python -m tests.corpus.make FOLDER`. Read the README before any file here is replaced.
+"""Writes the corpus anew: `python -m tests.corpus.make FOLDER [NAME]…`. Read the README before a file is replaced.
 
 The releases are those of small runs of each kind, most of them also of the light install's tests.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
@@ -69,8 +69,8 @@ KEPT = ("release", "private/ledger.jsonl")
 """What of a run's folder is in the corpus."""
 
 
-def make_corpus(target: Path) -> None:
-    """Runs each recipe, and keeps what `verify` reads."""
+def make_corpus(target: Path, names: Sequence[str]) -> None:
+    """Runs the recipes of these names, and keeps what `verify` reads."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_decoder(folder, "gpt2")
@@ -79,8 +79,9 @@ def make_corpus(target: Path) -> None:
         ).close()
         rows = [f"{40 - n},{n % 7},{10 + n - n % 7}" for n in range(20)]
         (folder / "votes.csv").write_text("\n".join(["a,b,c", *rows]) + "\n", encoding="utf-8")
-        _write_keys(folder, target / "signed")
-        for name, text in CORPUS.items():
+        public = _write_key(folder)
+        for name in names:
+            text = CORPUS[name]
             recipe = folder / f"{name}.yaml"
             recipe.write_text(f"recipe: dprecipe/v1\nname: {name}\n{text}", encoding="utf-8")
             MADE.get(name, _run)(recipe, folder / name)
@@ -88,18 +89,19 @@ def make_corpus(target: Path) -> None:
                 place = target / name / kept
                 place.parent.mkdir(parents=True, exist_ok=True)
                 (shutil.copytree if (folder / name / kept).is_dir() else shutil.copyfile)(folder / name / kept, place)
-        export(str(folder / "digits.db"), target / "account" / "statement.json", None, None)
+        if "account" in names:
+            export(str(folder / "digits.db"), target / "account" / "statement.json", None, None)
+        if "signed" in names:
+            (target / "signed" / "public.pem").write_bytes(public)
 
 
-def _write_keys(folder: Path, target: Path) -> None:
-    """Writes a key to sign with, which is thrown away, and the public one."""
+def _write_key(folder: Path) -> bytes:
+    """Writes a key to sign with, which is thrown away; returns the public one."""
     key = Ed25519PrivateKey.generate()
     pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
     (folder / "key.pem").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
     (folder / "key.pem").chmod(0o600)
-    target.mkdir(parents=True)
-    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
-    (target / "public.pem").write_bytes(public)
+    return key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def _run(recipe: Path, out: Path, *, resume: bool = False) -> None:
@@ -121,4 +123,4 @@ MADE: dict[str, Callable[[Path, Path], None]] = {
 
 
 if __name__ == "__main__":
-    make_corpus(Path(sys.argv[1]))
+    make_corpus(Path(sys.argv[1]), sys.argv[2:] or list(CORPUS))
