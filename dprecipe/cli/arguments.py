@@ -24,9 +24,9 @@ ExportForm = Annotated[
     str | None,
     typer.Option(
         "--export",
-        metavar="registry|nist|sbom|json",
+        metavar="registry|nist|sbom|json|card|report",
         help="Print this document instead.",
-        autocompletion=complete_words("registry", "nist", "sbom", "json"),
+        autocompletion=complete_words("registry", "nist", "sbom", "json", "card", "report"),
     ),
 ]
 ReleaseForm = Annotated[

@@ -19,10 +19,12 @@ from dprecipe.release.audit import list_audit_lines
 from dprecipe.release.bill import render_sbom
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.environment import find_environment
-from dprecipe.release.exports import EXPORTS
-from dprecipe.release.meaning import describe_attack, describe_scale, list_risk
+from dprecipe.release.exports import EXPORTS, render_report
+from dprecipe.release.folder import METRICS
+from dprecipe.release.meaning import NOT_PROVEN, describe_attack, describe_scale, list_risk
 from dprecipe.release.origins import list_declared
-from dprecipe.release.verify import Verified
+from dprecipe.release.untrusted import parse_object, read_bytes
+from dprecipe.release.verify import Verified, describe_other_version
 from dprecipe.release.verify import verify as check
 from dprecipe.screen import show_document, write_output
 
@@ -61,10 +63,13 @@ def verify(
 
 
 def _render(form: str, verified: Verified, path: Path) -> str:
-    """Returns a form of `EXPORTS`; the software of a run in whole, where its folder is there to tell."""
-    if form != "sbom":
-        return EXPORTS[form](verified)
-    return render_sbom(verified, find_environment(path, verified.statement.predicate.provenance.plan))
+    """Returns a form of `EXPORTS`; the software of a run in whole, where its folder is there to tell, and the curves of
+    a report, where the metrics are."""
+    if form == "sbom":
+        return render_sbom(verified, find_environment(path, verified.statement.predicate.provenance.plan))
+    if form == "report" and path.is_dir():
+        return render_report(verified, parse_object(read_bytes(path / METRICS), METRICS)["history"])
+    return EXPORTS[form](verified)
 
 
 def verified_lines(verified: Verified) -> list[str]:
@@ -76,6 +81,7 @@ def verified_lines(verified: Verified) -> list[str]:
     return [
         "verified",
         "",
+        *([] if predicate.is_own else [f"NOT COMPARED: {describe_other_version(predicate)}", ""]),
         claim.sentence,
         "",
         describe_attack(claim),
@@ -101,7 +107,7 @@ def verified_lines(verified: Verified) -> list[str]:
         *(f"  - {a.text}" for a in predicate.assumptions if a.checked_by == "declaration"),
         "not shown",
         *(f"  - {text}" for text in verified.notes),
-        f"  - {predicate.what_a_signature_does_not_prove}",
+        f"  - {NOT_PROVEN}",
     ]
 
 

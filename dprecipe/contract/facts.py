@@ -6,14 +6,18 @@ models before anything in it is used. A block of one mechanism is in its own `ce
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints
+from pydantic.json_schema import SkipJsonSchema
 
-from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, SparseBlock
+from dprecipe.data.names import name_unit
+from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Sentence = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
+Rendered = Annotated[str, SkipJsonSchema(), Field(exclude=True)]
+"""A sentence that is no part of the file: it is rendered from the other fields when somebody reads them. So no file can
+state another one, and a later version may say it in better words."""
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Stop = Literal["completed", "budget", "interrupted", "no_model"]
@@ -31,14 +35,17 @@ class Published:
 class PrivacyUnit(Block):
     """The unit that the guarantee protects."""
 
-    name: Word = Field(
-        description="what sentences call one unit: record; the recipe's own word, declared; or what its records share"
-    )
+    noun: Word | None = Field(None, description="the recipe's own word for one unit, declared; null: none")
     column: Word | None = Field(
         None, description="whose value the records of one unit share; null: each record is a unit of its own"
     )
     max_records: PositiveInt
-    enforced_by: Sentence
+    enforced_by: Rendered = ""
+
+    @property
+    def name(self) -> str:
+        """The name of one unit in sentences."""
+        return name_unit(self.column, self.noun)
 
 
 class NoiseFacts(Block):
@@ -56,7 +63,7 @@ class NoiseFacts(Block):
     standard_deviation: PositiveFloat | None = Field(
         description="absolute, of the noise on the sum, at that scale; null: infinite"
     )
-    added_to: Sentence
+    added_to: Rendered = ""
 
 
 class PhaseFacts(Block):
@@ -72,14 +79,13 @@ class PhaseFacts(Block):
     )
 
 
-class AggregationFacts(SparseBlock):
+class AggregationFacts(Block):
     """The way contributions become one vector."""
 
-    left_out: ClassVar[tuple[str, ...] | None] = ("filter",)
-
-    of: Sentence
+    of: Rendered = ""
     divisor: PositiveFloat | None = Field(description="a public constant; null: nothing is divided")
-    filter: Sentence | None = Field(None, description="of noisy gradients, at no price; left out where there is none")
+    filter: Annotated[str | None, SkipJsonSchema(), Field(exclude=True)] = None
+    """The filter of noisy gradients, at no price; None where there is none. Rendered, as `of` is."""
 
 
 class MechanismFacts(Block):
@@ -108,7 +114,7 @@ class Access(Block):
     """One use of data, and its relation to the claim."""
 
     status: Status
-    text: Sentence
+    text: Rendered = ""
 
 
 class BudgetFacts(Block):

@@ -93,13 +93,13 @@ class Facts:
     """Noise multipliers of paid steps that are solved already, by the number of the step."""
     runtime: Runtime | None = None
     """The recipe's settings for the run itself; None where nothing is run."""
+    known: bool = False
+    """True if the recipe leaves values open, which were solved before."""
 
     @cached_property
     def stages(self) -> tuple[PaidStage, ...]:
         """The paid steps of preprocessing whose noise is known. What a mechanism releases is solved together with them.
-
-        Raises:
-            PlanRefused: no noise meets a step's share of ε (P126).
+        Raises `PlanRefused` where no noise meets a step's share of ε (P126).
         """
         from dprecipe.contract.stages import solve_stages
 

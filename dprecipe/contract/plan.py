@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from pydantic import SerializationInfo, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
 
-from dprecipe import notebook
 from dprecipe.contract.stages import CostAlone, PaidStage, list_charges
 from dprecipe.data.schema import Data
-from dprecipe.faults import Finding, show_findings
+from dprecipe.faults import Finding
 from dprecipe.language.audit import AuditBlock
 from dprecipe.language.blocks import Release, Runtime
 from dprecipe.language.training import Training
@@ -213,6 +212,8 @@ class PlannedTuning:
     """Cost of one run, at the budget's δ, rounded up."""
     digest: str | None = None
     """Digest of the plan that the runs followed; None: of this plan, before any run."""
+    resolved: Mapping[str, Any] | None = None
+    """The resolved recipe of that plan; None: of this plan."""
     chosen: Mapping[str, Value] | None = None
     """The values of the released run; None until there is one."""
 
@@ -309,11 +310,21 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over everything but the runtime and the texts' layout. It leaves out the choice among several runs:
-        the ledger names the plan before there is a choice."""
+        """SHA-256 over all that decides what is learned and spent: the resolved recipe without its runtime, what it
+        takes from other files, the solved values, the budget and the events. It has no sentence and nothing that
+        follows from these, so every version computes the same. It leaves out the choice among several runs: the ledger
+        names the plan before there is a choice."""
         if self.tuning is not None and self.tuning.digest is not None:
             return self.tuning.digest
-        return digest_of({**self._content(), "resolved": {k: v for k, v in self.resolved.items() if k != "runtime"}})
+        return digest_of(
+            {
+                "resolved": {key: value for key, value in self.resolved.items() if key != "runtime"},
+                "attachments": dict(self.source.attachments),
+                "solved": dict(self.solved),
+                "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
+                "events": [charge.to_json() for charge in self.events],
+            }
+        )
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -342,6 +353,8 @@ class Plan:
         return f"Plan({self.name}: {self.mechanism}, ε = {self.guarantee.epsilon:g} at δ = {self.budget.delta:g})"
 
     def _repr_html_(self) -> str:
+        from dprecipe.contract.show import show_plan
+
         return show_plan(self)
 
     def to_json(self) -> dict[str, Any]:
@@ -353,36 +366,6 @@ class Plan:
             **self._content(),
             **({"policies": [asdict(policy) for policy in self.policies]} if self.policies else {}),
         }
-
-
-def show_plan(plan: Plan) -> str:
-    """Renders a plan as a card of a notebook."""
-    guarantee, budget = plan.guarantee, plan.budget
-    protected = guarantee.neighbouring.words.format(unit=guarantee.unit)
-    other = f"{guarantee.alternative_accountant} gives {guarantee.alternative_epsilon:g}"
-    rows = [
-        *((f"solved {path}", f"{value:g}") for path, value in plan.solved.items()),
-        *plan.mechanism_plan.describe(),
-        ("accountant", f"{guarantee.accountant}; {other}"),
-        *((f"{part.name} alone", f"ε = {part.epsilon:g}") for part in plan.spending),
-        ("releases", ", ".join(plan.released)),
-        ("digest", plan.digest),
-    ]
-    assumptions = (f"{a.text} ({a.checked_by})" for a in plan.assumptions)
-    return notebook.render_card(
-        f"Plan of {plan.name}",
-        notebook.render_text(plan.description, "soft"),
-        notebook.render_numbers(
-            [
-                (f"ε = {guarantee.epsilon:g}", f"to be spent, of {budget.epsilon:g}{plan.mechanism_plan.epsilon_note}"),
-                (f"δ = {budget.delta:g}", f"protects {protected}"),
-                (f"{plan.length.steps:,}", f"steps or queries of {plan.mechanism}"),
-            ]
-        ),
-        show_findings(plan.warnings),
-        notebook.render_rows(rows),
-        notebook.render_details("what the guarantee rests on", assumptions),
-    )
 
 
 def _places(charges: Iterable[Charge]) -> dict[Event, int]:

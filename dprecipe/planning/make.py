@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from dprecipe.contract.mechanism import Facts
@@ -17,27 +18,32 @@ from dprecipe.recipe.read import Loaded
 from dprecipe.recipe.root import set_values
 
 
-def plan(loaded: Loaded) -> Plan:
+def plan(loaded: Loaded, known: Mapping[str, float | int] | None = None) -> Plan:
     """Checks a recipe across its blocks, solves its free variable, and freezes what the run will do and spend.
+
+    `known`: the values, by path, of all that the recipe leaves open, if they were solved before: nothing is solved.
 
     Guarantees: `plan.guarantee.epsilon <= plan.budget.epsilon`; the same texts give the same digest.
 
     Raises:
         PlanRefused: with every finding, each at its place in the recipe.
+        PointError: the known values make no recipe.
     """
     recipe = loaded.recipe
     findings = rules.check(recipe, loaded.source.attachments)
     if any(finding.is_error for finding in findings):
         raise PlanRefused(loaded.located(findings))
     account = mechanism_of(recipe.mechanism.kind).account
-    facts = Facts.of(recipe, loaded.source.attachments)
+    pinned = recipe if known is None else paid.pin_values(recipe, known)
+    facts = replace(Facts.of(pinned, loaded.source.attachments), known=bool(known))
     try:
-        facts, prices = paid.solve_prices(recipe, facts)
-        planned = account.plan(recipe.mechanism, facts)
+        facts, prices = paid.solve_prices(pinned, facts)
+        planned = account.plan(pinned.mechanism, facts)
         spending = paid.list_spending(planned.plan.events, facts)
     except PlanRefused as refusal:
         raise PlanRefused(loaded.located(refusal.findings)) from None
-    solved = {**paid.pin_prices(recipe, facts.stages), **prices, **planned.solved}
+    found = {**prices, **planned.solved} if known is None else {**known}
+    solved = {**paid.pin_prices(recipe, facts.stages), **found}
     events = (*facts.stage_charges, *planned.plan.events)
     others = tuning.find_other_events(recipe, solved, events, loaded.source.attachments)
     if others:
@@ -59,7 +65,7 @@ def plan(loaded: Loaded) -> Plan:
         source=loaded.source,
         resolved=recipe.model_dump(mode="json", by_alias=True),
         mechanism_plan=planned.plan,
-        solved={**prices, **planned.solved},
+        solved=paid.drop_shares(recipe, found),
         guarantee=guarantee,
         budget=PlanBudget(
             guarantee.epsilon if facts.cap is None else facts.cap,
@@ -118,9 +124,14 @@ def plan_chosen(loaded: Loaded, chosen: Point) -> Plan:
     Raises:
         PlanRefused: the recipe has no plan, or no run of it can have drawn these values.
     """
-    tuned = plan(loaded)
+    return choose(loaded, plan(loaded), chosen)
+
+
+def choose(loaded: Loaded, tuned: Plan, chosen: Point, known: Mapping[str, float | int] | None = None) -> Plan:
+    """Returns the plan after the choice, as `plan_chosen` does. `tuned`: the plan before it; `known`: see `plan`."""
     findings = tuning.check_chosen(loaded.recipe, tuned, chosen)
     if tuned.tuning is None or findings:
         raise PlanRefused(loaded.located(findings))
-    result = plan(replace(loaded, recipe=set_values(loaded.recipe, chosen)))
-    return replace(result, tuning=replace(tuned.tuning, digest=tuned.digest, chosen=dict(chosen)))
+    result = plan(replace(loaded, recipe=set_values(loaded.recipe, chosen)), known)
+    before = replace(tuned.tuning, digest=tuned.digest, resolved=tuned.resolved, chosen=dict(chosen))
+    return replace(result, tuning=before)

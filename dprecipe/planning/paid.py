@@ -8,7 +8,7 @@ the one free variable: noise or length of the mechanism, or the noise of one ste
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dprecipe.contract.mechanism import Facts
@@ -27,11 +27,12 @@ from dprecipe.contract.stages import (
 )
 from dprecipe.contract.table import mechanism_of
 from dprecipe.data.paid.schema import DpCategories, DpCount, DpVocabulary, PaidStep
+from dprecipe.data.schema import Data
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.rounding import round_up
-from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.root import Recipe, set_values
 
 
 def check_paid_steps(recipe: Recipe) -> Iterator[Finding]:
@@ -133,6 +134,34 @@ def list_free_prices(recipe: Recipe) -> dict[str, object]:
     """Returns the noise multipliers of paid steps, by path: each may be `auto`."""
     steps = list_paid_steps(recipe.data)
     return {f"{path_of(index, step)}.noise_multiplier": step.noise_multiplier for index, step in steps}
+
+
+def list_solved_prices(data: Data, stages: Sequence[PaidStage]) -> dict[str, float]:
+    """Returns the noise multipliers, by path, of paid steps whose price is a share of ε, or what the others leave."""
+    steps = dict(list_paid_steps(data))
+    return {
+        f"{path_of(stage.step, steps[stage.step])}.noise_multiplier": stage.noise_multiplier
+        for stage in stages
+        if not isinstance(steps[stage.step].noise_multiplier, float)
+    }
+
+
+def list_shares(recipe: Recipe) -> set[str]:
+    """Returns the paths of the noise multipliers whose price is a share of ε."""
+    steps = list_paid_steps(recipe.data)
+    return {f"{path_of(index, step)}.noise_multiplier" for index, step in steps if step.share is not None}
+
+
+def drop_shares(recipe: Recipe, solved: Mapping[str, float | int]) -> dict[str, float | int]:
+    """Returns solved values without those that follow from a share."""
+    shares = list_shares(recipe)
+    return {path: value for path, value in solved.items() if path not in shares}
+
+
+def pin_values(recipe: Recipe, known: Mapping[str, float | int]) -> Recipe:
+    """Returns the recipe with known values where it leaves them open. Raises `PointError`."""
+    shares = {f"{path.rpartition('.')[0]}.share": None for path in list_shares(recipe)}
+    return set_values(recipe, {**known, **shares}) if known or shares else recipe
 
 
 def pin_prices(recipe: Recipe, stages: Sequence[PaidStage] = ()) -> dict[str, float | None]:

@@ -1,16 +1,16 @@
 """The certificate: a pure function of the plan, the ledger, and what the run recorded about itself.
 
 The guarantee is computed from the ledger's charges, never from the plan: what was spent is what is claimed. The checks
-of a program before it sees a record are exactly those that this version runs, with these texts.
+of a program before it sees a record are exactly those of its rules. Sentences are in the predicate, and not in the
+file: they are rendered when it is read.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pydantic import TypeAdapter
 
@@ -22,22 +22,20 @@ from dprecipe.contract.table import mechanism_of
 from dprecipe.data.facts import describe_data
 from dprecipe.data.split import describe_split
 from dprecipe.faults import InternalFault, RunFailed
+from dprecipe.planning.paid import list_solved_prices
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release import origins, schema, stages, tensors, tuned, untrusted
-from dprecipe.release.claim import Numbers, compute_numbers, make_claim
+from dprecipe.release import origins, provenance, schema, stages, tensors, tuned, untrusted
+from dprecipe.release.claim import Numbers, compute_numbers, list_bounds, make_claim
 from dprecipe.release.facts import CheckResult, RunFacts, SpentBudget
 from dprecipe.release.scores import KeptFacts, state_score
 from dprecipe.release.untrusted import one_line
 
+RULES: Final = 1
+"""The rules of the certificates that this version writes, and verifies. They say what is machine-read: fields, events,
+checks, assumptions, digests. They do not change with a version; a change that an honest certificate would not survive
+is another number, beside this one. `tests/corpus` holds certificates of each."""
 RUNS: TypeAdapter[schema.EventRun] = TypeAdapter(schema.EventRun)
-NOT_PROVEN = (
-    "A signature proves who issued this certificate and that it was not altered. It does not prove that the "
-    "program drew the noise, read these data, or ran unmodified; that the declared assumptions hold; or that "
-    "nothing else was released from the same records. The checks are the only evidence of the first."
-)
-
-
 FLATTERED = "; the score chose this {} among several, and flatters it"
 
 
@@ -110,7 +108,9 @@ def assemble_predicate(plan: Plan, spent: SpentBudget, run: RunFacts, numbers: N
         RunFailed: a score on private records was given.
     """
     has_no_model = spent.stop_reason == NO_MODEL
+    bounds = list_bounds(plan)
     return schema.Predicate(
+        rules=RULES,
         claim=make_claim(plan, numbers, run.insecure_seed is not None, has_no_model),
         mechanism=mechanism_of(plan.mechanism).certificate.describe_mechanism(plan, spent.charges, numbers.own),
         sampling=_sampling(plan, spent, run.steps_lost),
@@ -119,7 +119,7 @@ def assemble_predicate(plan: Plan, spent: SpentBudget, run: RunFacts, numbers: N
             total=count_events(spent.charges),
             ledger=spent.digest,
         ),
-        accounting=numbers.accounting,
+        accounting=tuple(row.model_copy(update={"bound": bounds.get(row.name, "")}) for row in numbers.accounting),
         assumptions=tuple(
             schema.AssumptionFacts(id=a.id, text=a.text, checked_by=a.checked_by)
             for a in (
@@ -139,13 +139,14 @@ def assemble_predicate(plan: Plan, spent: SpentBudget, run: RunFacts, numbers: N
         statement=plan.release.statement,
         account=run.account,
         audit=run.audit,
-        randomness=schema.Randomness(generator=run.generator, entropy=run.entropy, insecure_seed=run.insecure_seed),
-        numerics=schema.Numerics(
-            sum_dtype=run.sum_dtype, noise_dtype=run.noise_dtype, floating_point=run.floating_point
+        randomness=schema.Randomness(
+            generator="chacha20",
+            entropy="operating_system" if run.insecure_seed is None else "fixed_seed",
+            insecure_seed=run.insecure_seed,
         ),
+        numerics=schema.Numerics(sum_dtype="float64", noise_dtype="float64", floating_point="lattice"),
         checks=tuple(check_facts(c, plan) for c in run.checks),
         provenance=_provenance(plan, run),
-        what_a_signature_does_not_prove=NOT_PROVEN,
     )
 
 
@@ -234,29 +235,30 @@ def _budget(plan: Plan, epsilon: float, spent: SpentBudget) -> BudgetFacts:
     )
 
 
-def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
-    source = plan.source
+def _provenance(plan: Plan, run: RunFacts) -> provenance.Provenance:
+    source, tuning = plan.source, plan.tuning
     commitment = None
     if run.commitment is not None:
-        commitment = schema.Commitment(algorithm="hmac-sha256", value=run.commitment)
-    return schema.Provenance(
-        recipe=schema.RecipeFacts(
+        commitment = provenance.Commitment(algorithm="hmac-sha256", value=run.commitment)
+    return provenance.Provenance(
+        recipe=provenance.RecipeFacts(
             name=plan.name,
             file=PurePath(source.file).name,  # the name alone: no paths of the machine
             text=source.text,
             overrides=source.overrides,
-            parents=tuple(schema.Parent(name=name, text=text) for name, text in source.parents),
-            attachments=tuple(schema.Parent(name=name, text=text) for name, text in source.attachments),
+            parents=tuple(provenance.Parent(name=name, text=text) for name, text in source.parents),
+            attachments=tuple(provenance.Parent(name=name, text=text) for name, text in source.attachments),
             digest=source.digest,
-            resolved=dict(plan.resolved),
+            resolved=dict(plan.resolved if tuning is None or tuning.resolved is None else tuning.resolved),
         ),
         plan=plan.digest,
+        solved={**plan.solved, **list_solved_prices(plan.data, plan.stages)},
         model=run.model,
         data=run.data,
         trainer=run.trainer,
         initial_weights=None
         if run.initial is None
-        else schema.InitialWeightsFacts(
+        else provenance.InitialWeightsFacts(
             file=run.initial.name,
             digest=run.initial.digest,
             head=run.initial.head,
@@ -264,7 +266,7 @@ def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
             learned=run.initial.learned,
         ),
         versions=dict(run.versions),
-        policies=tuple(schema.PolicyFacts(name=p.name, digest=p.digest) for p in run.policies),
+        policies=tuple(provenance.PolicyFacts(name=p.name, digest=p.digest) for p in run.policies),
         device=shorten_record(run.device, MAX_DEVICE),
         started=run.started,
         finished=run.finished,
@@ -307,29 +309,18 @@ def find_check_differences(stated: Sequence[schema.CheckFacts], plan: Plan) -> l
     return problems
 
 
-KNOWN_VERSIONS = frozenset({"0.1.0"})
-"""The versions whose certificates this version can verify: those with its rules.
+def explain_unknown_rules(certificate: dict[str, Any]) -> str | None:
+    """Explains that this version does not know the rules of a certificate, and what does; None where it knows them.
 
-A certificate is checked by the rules of the version that made it: its fields, its texts, and the checks of its program.
-Nothing can be said about an unknown version's certificates, so they are refused. A later version that changes the rules
-adds a table of the earlier ones.
-"""
-PACKAGE_VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){0,4}((a|b|rc|\.dev|\.post)\d{1,6})?")
-
-
-def explain_unknown_version(certificate: dict[str, Any]) -> str | None:
-    """Explains why this version can't verify a certificate, and what can; None where it knows the rules.
-
-    Reads the parsed JSON before anything else: another version's certificates may have other fields.
+    Reads the parsed JSON before anything else: certificates of other rules may have other fields.
     """
-    version: Any = certificate
-    for key in ("predicate", "provenance", "versions", "dprecipe"):
-        version = version.get(key) if isinstance(version, dict) else None
-    if version is None or (isinstance(version, str) and version in KNOWN_VERSIONS):
-        return None  # where no version is named, the missing fields are reported
-    if not isinstance(version, str) or not PACKAGE_VERSION.fullmatch(version):
-        return f"provenance.versions.dprecipe: {ascii(version)[:80]} is not a version of dprecipe; nothing was verified"
+    predicate = certificate.get("predicate")
+    rules: Any = predicate.get("rules") if isinstance(predicate, dict) else None
+    if rules is None or (rules == RULES and type(rules) is int):
+        return None  # where no rules are named, the missing field is reported
+    if type(rules) is not int or rules < 1:
+        return f"rules: {ascii(rules)[:80]} is not a number of rules; nothing was verified"
     return (
-        f"provenance.versions.dprecipe: the certificate says that dprecipe {version} made it; dprecipe {__version__} "
-        "does not know its rules and verified nothing. If that version exists, take it from a place that you trust"
+        f"rules: the certificate names rules {rules}; dprecipe {__version__} knows rules {RULES} and verified nothing. "
+        "Install a newer version of dprecipe, from a place that you trust"
     )

@@ -41,7 +41,7 @@ MU_MARGIN = 1 + 1e-9
 """Above 1 by more than `gdp.mu_for` may be below the truth, for a δ of at most `MAX_DELTA`."""
 
 FACTORS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
-"""The profile's ε, as multiples of the claimed one."""
+"""The profile's ε, as multiples of the claimed one: part of rules 1."""
 
 BOUNDS = {
     "pld": "upper bound: privacy-loss distribution, discretised upwards, composed by FFT, errors added",

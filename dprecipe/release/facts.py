@@ -20,9 +20,6 @@ from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release.charged_account import ChargedAccount
 
-GENERATOR = "ChaCha20 (RFC 8439), OpenSSL's; Gaussian noise on a CUDA device from dprecipe's own, bit for bit the same"
-ENTROPY = "operating system"
-FIXED = "fixed seed"
 PACKAGES = ("dp-accounting", "numpy", "scipy", "scikit-learn", "torch", "lightning", "safetensors", "cryptography")
 Origin = Literal["recipe", "python"]
 
@@ -138,18 +135,6 @@ class RunFacts:
     policies: tuple[PolicyRecord, ...] = ()
     account: ChargedAccount | None = None
     audit: Audit | None = None
-    generator: str = GENERATOR
-    sum_dtype: str = "float64"
-    noise_dtype: str = "float64"
-    floating_point: str = (
-        "noisy sums: noise from uniforms of 63 random bits is added in float64, and the result rounded to a lattice of "
-        "2^-21 to 2^-20 of the noise's scale, whatever the sum (against Mironov 2012); all other noise: drawn in "
-        "float64, and treated as real-valued"
-    )
-
-    @property
-    def entropy(self) -> str:
-        return ENTROPY if self.insecure_seed is None else FIXED
 
 
 @dataclass(frozen=True, slots=True)

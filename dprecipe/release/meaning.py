@@ -12,7 +12,7 @@ from decimal import ROUND_CEILING, Decimal
 from dprecipe.data.names import name_unit, quote_name
 from dprecipe.privacy import gdp, groups, risk, rounding
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.release.schema import Claim
+from dprecipe.release.schema import Claim, Randomness
 
 MARGIN = 1 + 1e-9
 """Above 1 by more than the arithmetic below errs."""
@@ -41,6 +41,24 @@ TOGETHER = {
 }
 """The same question about several units, by relation."""
 WORDS = {2: "two", 3: "three", 4: "four"}
+RANDOMNESS = {
+    "chacha20": "ChaCha20 (RFC 8439), OpenSSL's; Gaussian noise on a CUDA device from dprecipe's own, bit for bit the "
+    "same",
+    "operating_system": "the operating system",
+    "fixed_seed": "a fixed seed",
+}
+"""The generators and their seeds, in words."""
+FLOATING_POINT = {
+    "lattice": "noisy sums: noise from uniforms of 63 random bits is added in float64, and the result rounded to a "
+    "lattice of 2^-21 to 2^-20 of the noise's scale, whatever the sum (against Mironov 2012); all other noise: drawn "
+    "in float64, and treated as real-valued"
+}
+"""Protections against floating-point attacks, in words."""
+NOT_PROVEN = (
+    "A signature proves who issued this certificate and that it was not altered. It does not prove that the "
+    "program drew the noise, read these data, or ran unmodified; that the declared assumptions hold; or that "
+    "nothing else was released from the same records. The checks are the only evidence of the first."
+)
 SCALE = "Ponomareva et al. 2023, How to DP-fy ML"
 """Source of the words of `describe_scale`."""
 
@@ -225,3 +243,8 @@ def describe_deletion(claim: Claim, released: str) -> str:
 def describe_delta(delta: float) -> str:
     """Returns a chance as "1 in 100,000", rounded up."""
     return f"1 in {int(1 / Decimal(repr(delta))):,}"
+
+
+def describe_randomness(stated: Randomness) -> str:
+    """Describes where the randomness of a run came from."""
+    return f"{RANDOMNESS[stated.generator]}; seeded from: {RANDOMNESS[stated.entropy]}"

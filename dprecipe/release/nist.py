@@ -172,11 +172,11 @@ def _bias(predicate: Predicate) -> Answer:
 
 
 def _randomness(predicate: Predicate) -> Answer:
-    return "recorded", f"{predicate.randomness.generator}, seeded from: {predicate.randomness.entropy}"
+    return "recorded", meaning.describe_randomness(predicate.randomness)
 
 
 def _floats(predicate: Predicate) -> Answer:
-    return "recomputed", predicate.numerics.floating_point
+    return "recomputed", meaning.FLOATING_POINT[predicate.numerics.floating_point]
 
 
 def _side_channels(predicate: Predicate) -> Answer:
@@ -194,7 +194,7 @@ def _trust(predicate: Predicate) -> Answer:
 
 
 def _genuine(predicate: Predicate) -> Answer:
-    return "not answered", predicate.what_a_signature_does_not_prove
+    return "not answered", meaning.NOT_PROVEN
 
 
 PARTS: dict[str, tuple[tuple[str, Rule], ...]] = {

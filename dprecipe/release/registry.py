@@ -173,8 +173,8 @@ def _implementation(predicate: Predicate, stated: ReleaseStatement) -> dict[str,
         f"{predicate.mechanism.kind}: {part.describe_noise(predicate.mechanism)}",
         f"sampling: {predicate.sampling.scheme}",
         "implemented with " + ", ".join(f"{name} {version}" for name, version in versions.items()),
-        f"floating point: {predicate.numerics.floating_point}",
-        f"randomness: {predicate.randomness.generator}, seeded from: {predicate.randomness.entropy}",
+        f"floating point: {meaning.FLOATING_POINT[predicate.numerics.floating_point]}",
+        f"randomness: {meaning.describe_randomness(predicate.randomness)}",
         "timing, memory and every other side channel of the machine are not covered by the claim",
         f"security of the raw data (declared): {quote_words(stated.security)}"
         if stated.security

@@ -352,7 +352,7 @@ def _verify(predicate: Predicate) -> str:
         "release of it or its repository (<code>pip install .</code> there), and not from the sender of this "
         "folder.</p>"
         "<pre>dprecipe verify .</pre>"
-        f'<p class="small">{escape_html(predicate.what_a_signature_does_not_prove)}</p>',
+        f'<p class="small">{escape_html(meaning.NOT_PROVEN)}</p>',
     )
 
 
@@ -362,9 +362,9 @@ def _provenance(predicate: Predicate) -> str:
         ("recipe digest", provenance.recipe.digest),
         ("plan digest", provenance.plan),
         ("ledger digest", predicate.events.ledger),
-        ("randomness", f"{predicate.randomness.generator}, seeded from: {predicate.randomness.entropy}"),
+        ("randomness", meaning.describe_randomness(predicate.randomness)),
         ("arithmetic", f"sum {predicate.numerics.sum_dtype}, noise {predicate.numerics.noise_dtype}"),
-        ("floating point", predicate.numerics.floating_point),
+        ("floating point", meaning.FLOATING_POINT[predicate.numerics.floating_point]),
         *([] if initial is None else [("initial weights", f"{initial.file}, {initial.digest}")]),
         *([] if initial is None or initial.prior is None else [("images of the prior", initial.prior.images)]),
         *([] if initial is None or initial.learned is None else [("their origin", initial.learned.describe())]),

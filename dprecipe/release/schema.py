@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, GetCoreSchemaHandler, StringConstraints
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema
 
+from dprecipe import __version__
 from dprecipe.contract.document import DIALECT
 from dprecipe.contract.facts import (
     Access,
@@ -18,93 +20,18 @@ from dprecipe.contract.facts import (
     MechanismFacts,
     PrivacyUnit,
     Probability,
-    Sentence,
+    Rendered,
     Word,
 )
 from dprecipe.contract.table import mechanism_facts
 from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, SparseBlock
 from dprecipe.language.statement import ReleaseStatement
-from dprecipe.models.public_record import PublicRecord
-from dprecipe.priors.record import PriorFacts
 from dprecipe.privacy.audit.results import Audit
 from dprecipe.privacy.charge_shapes import charge_type
 from dprecipe.release.charged_account import ChargedAccount
 from dprecipe.release.facts import Dtype
+from dprecipe.release.provenance import Hex, Provenance
 from dprecipe.release.scores import AnyScore, KeptFacts
-
-PackageName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-PackageVersion = Annotated[str, StringConstraints(pattern=r"^[0-9][A-Za-z0-9.+!_-]{0,63}$")]
-Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-
-
-class Parent(Block):
-    """A text that belongs to the recipe: one that it extends, or the summary of a file."""
-
-    name: Word
-    text: str
-
-
-class RecipeFacts(Block):
-    """The recipe, verbatim."""
-
-    name: Word
-    file: Word
-    text: str
-    overrides: Annotated[tuple[str, ...], Field(max_length=1000)]
-    parents: Annotated[tuple[Parent, ...], Field(max_length=8)]
-    attachments: Annotated[tuple[Parent, ...], Field(max_length=8)] = Field(
-        (), description="what the accounting needs from other files that the recipe names, by name"
-    )
-    digest: Digest
-    resolved: dict[str, Any]
-
-
-class Commitment(Block):
-    """A commitment to the private data under a key that stays in `private/`; a plain digest would leak."""
-
-    algorithm: Literal["hmac-sha256"]
-    value: Hex
-
-
-class InitialWeightsFacts(Block):
-    """The file of weights that training started from, declared to be learned from public data alone, or from none."""
-
-    file: Word
-    digest: Digest
-    head: Literal["taken over", "new"] = Field(description="the last layer: `new` where the file's has another shape")
-    prior: PriorFacts | None = Field(None, description="of weights learned from images made from a seed; else null")
-    learned: PublicRecord | None = Field(
-        None, description="what the file says of the public records it was learned from; null: nothing"
-    )
-
-
-class PolicyFacts(Block):
-    """A policy that the recipe was checked against before the run."""
-
-    name: Word
-    digest: Digest = Field(description="of the policy's text")
-
-
-class Provenance(Block):
-    """Origin of the release."""
-
-    recipe: RecipeFacts
-    plan: Digest
-    model: Literal["recipe", "python"] = Field(description="`python`: the module was passed from Python")
-    data: Literal["recipe", "python"] = Field(description="`python`: any set of records was passed from Python")
-    trainer: Literal["recipe", "python"] = Field(
-        description="`python`: somebody's own trainer took the steps, with callbacks between them"
-    )
-    initial_weights: InitialWeightsFacts | None = Field(None, description="null: drawn from the recipe's seed")
-    versions: Annotated[dict[PackageName, PackageVersion], Field(max_length=100)]
-    policies: Annotated[tuple[PolicyFacts, ...], Field(max_length=100)] = Field(
-        (), description="recorded; `verify --policy` holds a certificate against a policy"
-    )
-    device: Word
-    started: Word
-    finished: Word
-    data_commitment: Commitment | None
-
 
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
@@ -169,9 +96,9 @@ class Claim(Block):
     delta: Annotated[float, Field(gt=0, lt=1)]
     neighbouring: Literal["add_or_remove_one", "replace_one", "zero_out_one"]
     unit: PrivacyUnit
-    sentence: Sentence
+    sentence: Rendered = ""
     released: Annotated[tuple[Word, ...], Field(max_length=100)]
-    not_protected: Annotated[tuple[Sentence, ...], Field(max_length=100)]
+    not_protected: SkipJsonSchema[tuple[str, ...]] = Field((), exclude=True)
     profile: Annotated[tuple[ProfilePoint, ...], Field(max_length=64)]
     gdp: GaussianBound | None
     groups: Annotated[tuple[GroupBound, ...], Field(max_length=16)]
@@ -222,7 +149,7 @@ class Accountant(Block):
 
     name: Word
     version: AccountantVersion
-    bound: Sentence
+    bound: Rendered = ""
     role: Role
     epsilon: NonNegativeFloat | None = Field(description="null: it has no bound for these events")
 
@@ -231,7 +158,7 @@ class AssumptionFacts(Block):
     """Something the claim rests on."""
 
     id: Word
-    text: Sentence
+    text: Rendered = ""
     checked_by: Literal["code", "test", "declaration", "probe and declaration"]
 
 
@@ -268,24 +195,26 @@ class PaidStageFacts(Block):
 class Randomness(Block):
     """Sources of the randomness of sampling and noise."""
 
-    generator: Word
-    entropy: Word
+    generator: Literal["chacha20"]
+    entropy: Literal["operating_system", "fixed_seed"]
     insecure_seed: NonNegativeInt | None = Field(description="a fixed seed: such a run is not a release")
 
 
 class Numerics(Block):
     """The arithmetic of sums and noise."""
 
-    sum_dtype: Word
-    noise_dtype: Word
-    floating_point: Sentence
+    sum_dtype: Literal["float64"]
+    noise_dtype: Literal["float64"]
+    floating_point: Literal["lattice"] = Field(
+        description="protection against floating-point attacks: noisy sums are rounded to a lattice"
+    )
 
 
 class CheckFacts(Block):
     """One thing that was tested on this program before training."""
 
     id: Word
-    text: Sentence
+    text: Rendered = ""
     passed: bool
     measured: Annotated[str, StringConstraints(max_length=400)]
 
@@ -346,6 +275,7 @@ class Predicate(SparseBlock):
 
     left_out = ("account",)
 
+    rules: Literal[1] = Field(description="the rules by which this certificate is checked, whatever version made it")
     claim: Claim
     mechanism: Annotated[MechanismFacts, RegisteredMechanism()]
     sampling: SamplingFacts
@@ -372,7 +302,16 @@ class Predicate(SparseBlock):
         description="empty only where a tuned run ended without a model: each run had its own"
     )
     provenance: Provenance
-    what_a_signature_does_not_prove: Sentence
+
+    @property
+    def version(self) -> str:
+        """The version of dprecipe that made the certificate, as it says."""
+        return self.provenance.versions.get("dprecipe", "unknown")
+
+    @property
+    def is_own(self) -> bool:
+        """True if that is this very version, whose defaults, words and accountants are known."""
+        return self.version == __version__
 
 
 class SubjectDigest(Block):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dprecipe import notebook
+from dprecipe import __version__, notebook
 from dprecipe.contract.table import mechanism_of
 from dprecipe.data.tokens import TOKENIZER
 from dprecipe.faults import CertificateInvalid, Fault, UsageFault
@@ -94,7 +94,7 @@ def show_verified(verified: Verified) -> str:
         notebook.render_details(
             "declared, and checked by nobody", (a.text for a in stated.assumptions if a.checked_by == "declaration")
         ),
-        notebook.render_details("not shown", (*verified.notes, stated.what_a_signature_does_not_prove)),
+        notebook.render_details("not shown", (*verified.notes, meaning.NOT_PROVEN)),
     )
 
 
@@ -141,24 +141,26 @@ def _verify_case(path: Path, key: Ed25519PublicKey | None, case: _Case) -> Verif
     try:
         content = _read_certificate(path, key, case)
         parsed = parse_object(content, case.name)
-        if (reason := certificate.explain_unknown_version(parsed)) is not None:
+        if (reason := certificate.explain_unknown_rules(parsed)) is not None:
             raise ContentError(reason)
         stated = validate_document(Statement, parsed, case.name)
     except ContentError as error:
         raise CertificateInvalid([one_line(line) for line in (*case.failures, *error.failures)]) from None
-    if content != certificate.to_bytes(certificate.to_json(stated)):
-        case.failures.append(f"{CERTIFICATE}: {NOT_CANONICAL}")
+    if content != certificate.to_bytes(expected := certificate.to_json(stated)):
+        differing = (line.removeprefix("predicate.") for line in rebuild.compare_json(parsed, expected))
+        case.failures += list(differing) or [f"{CERTIFICATE}: {NOT_CANONICAL}"]
     case.checked.append("the certificate is well formed")
     case.remaining.pop(0)
-    rebuilt = _check_predicate(stated.predicate, case)
-    _check_files(stated, rebuilt, path.is_dir(), case)
+    rebuilt, rendered = _check_predicate(stated.predicate, case)
+    readable = stated.model_copy(update={"predicate": rendered})
+    _check_files(readable, rebuilt, path.is_dir(), case)
     case.remaining.pop(0)
     _check_ledger(stated.predicate, case)
     if case.failures:
         more = len(case.failures) - MAX_FAILURES
         failures = [*case.failures[:MAX_FAILURES], f"and {more} more"] if more > 0 else case.failures
         raise CertificateInvalid([one_line(line) for line in failures])
-    return Verified(stated.predicate.claim, tuple(case.checked), tuple(case.notes), stated)
+    return Verified(rendered.claim, tuple(case.checked), tuple(case.notes), readable)
 
 
 def _read_certificate(path: Path, key: Ed25519PublicKey | None, case: _Case) -> bytes:
@@ -225,31 +227,34 @@ def _note_unsigned(content: bytes, key: Ed25519PublicKey | None, case: _Case) ->
     return content
 
 
-def _check_predicate(stated: Predicate, case: _Case) -> Rebuilt | None:
-    """Returns the plan of its recipe, and the events."""
+def _check_predicate(stated: Predicate, case: _Case) -> tuple[Rebuilt | None, Predicate]:
+    """Returns the plan of its recipe with the events, and the predicate with its sentences."""
     failures: list[str] = []
+    rendered = stated
     rebuilt = rebuild.rebuild_predicate(stated, failures)
     failures += rebuild.find_contradictions(stated, None if rebuilt is None else rebuilt.plan)
     case.remaining.pop(0)
     if rebuilt is not None:
         # The cost of the events comes first: a changed claim contradicts much else.
         failures += recompute.recompute_numbers(stated, rebuilt, case.notes)
-        failures += rebuild.find_differences(stated, rebuilt)
+        differences, rendered = rebuild.find_differences(stated, rebuilt)
+        failures += differences
         failures += endings.check_budget_stop(stated, rebuilt.plan, rebuilt.charges)
         failures += charged_account.check_costs(stated.account, rebuilt.charges)
         failures += no_model.find_impossible_end(stated, rebuilt.plan, rebuilt.charges)
     case.remaining.pop(0)
     case.failures += list(dict.fromkeys(failures))
     if rebuilt is not None and not failures:
-        _record_checked(stated, rebuilt, case)
-    return rebuilt
+        _record_checked(rendered, rebuilt, case)
+    return rebuilt, rendered
 
 
 def _record_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
     first, second, third = stated.accounting
     part = mechanism_of(rebuilt.plan.mechanism).certificate
     case.checked += [
-        "its recipe was planned again: the digest, events, sampling, noise, clipping, unit and release agree",
+        "its recipe was planned again, with the defaults and solved values that it states: digest, events, sampling, "
+        "noise, clipping, unit and release agree",
         f"ε recomputed from {stated.events.total:,} events with {first.name} does not exceed the claim",
         f"{third.name}, an independent library, was run again: consistent with the stated {third.epsilon!r}",
         f"the alternative accountant, {second.name}, gives {second.epsilon!r}; δ(ε) and the Gaussian bound hold",
@@ -289,10 +294,22 @@ def _record_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
     if warnings := open_warnings(rebuilt.plan.warnings):
         case.notes.append(f"warnings of the recipe that it does not accept: {'; '.join(warnings)}")
     case.notes += part.list_notes(stated.mechanism)
+    if not stated.is_own:
+        case.notes.insert(0, describe_other_version(stated))
     case.notes.append(
         "taken from the certificate alone: what each check measured, which tensors noisy steps made, how many of the "
         "charged steps the model has, scores, times, device, package versions, and whether Python replaced the model "
         "or the records"
+    )
+
+
+def describe_other_version(stated: Predicate) -> str:
+    """Describes what is not checked of a certificate that another version made, or says so."""
+    early = ", whether the budget held another event when it stopped the run" if stated.budget.attempts > 1 else ""
+    return (
+        f"the certificate says that dprecipe {stated.version} made it, and this is {__version__}: the words of card.md "
+        "and report.html were compared with nothing but their digests (--export card and --export report give them in "
+        f"this version's); nor were the defaults of the recipe's day{early}"
     )
 
 
@@ -330,7 +347,7 @@ def _check_files(stated: Statement, rebuilt: Rebuilt | None, is_folder: bool, ca
     case.notes += mechanism_of(rebuilt.plan.mechanism).certificate.list_companion_notes(frozenset(subjects))
     if TOKENIZER in subjects:
         case.notes.append(f"{TOKENIZER} is declared to be public, and what it holds was compared with nothing")
-    if "report.html" in subjects:
+    if "report.html" in subjects and stated.predicate.is_own:
         case.notes.append("the text of the report was compared; the curves in its figures were not drawn again")
 
 

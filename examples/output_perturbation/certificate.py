@@ -35,7 +35,7 @@ class Part(CertificatePart[OutputPerturbationFacts, None, None]):
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
         own = plan.as_plan_of(OutputPerturbationPlan)
         moved = f"features are clipped to {own.feature_norm:g}, so that one record moves the minimum by at most"
-        return PrivacyUnit(name="record", max_records=1, enforced_by=f"{moved} {own.sensitivity:g}")
+        return PrivacyUnit(max_records=1, enforced_by=f"{moved} {own.sensitivity:g}")
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return {

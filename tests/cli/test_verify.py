@@ -83,3 +83,11 @@ def test_an_export_is_printed_in_the_place_of_the_claim(release: Path) -> None:
     wrong = call(release, "--export", "xml")
     assert wrong.exit_code == 2
     assert "registry, nist, sbom, json" in wrong.stderr
+
+
+def test_card_and_report_are_written_in_the_words_of_this_version(tmp_path: Path, release_of: Any) -> None:
+    release = release_of(RECIPE.replace("report: false", "report: true"), tmp_path)
+    for form, name in (("card", "card.md"), ("report", "report.html")):
+        result = call(release, "--export", form)
+        assert result.exit_code == 0
+        assert result.stdout.rstrip("\n") == (release / name).read_text(encoding="utf-8").rstrip("\n")

@@ -88,7 +88,7 @@ def test_laplace_noise_layer_by_layer(predicate: Callable[..., dict[str, Any]]) 
 def test_batches_of_one_size(predicate: Callable[..., dict[str, Any]]) -> None:
     facts = predicate(*FIXED)
     assert facts["claim"]["neighbouring"] == "replace_one"
-    assert "batches of one size" in facts["claim"]["unit"]["enforced_by"]
+    assert facts["assumptions"][0] == {"id": "sampling", "checked_by": "code"}
 
 
 @pytest.mark.slow

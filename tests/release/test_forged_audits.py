@@ -20,7 +20,7 @@ from dprecipe.privacy.audit.implied import implied_epsilon, run_curve, step_curv
 from dprecipe.privacy.audit.program import make_audit
 from dprecipe.privacy.audit.results import AttackTrials, Audit, AuditBound, Excess, Frequency, Guesses, Variance
 from dprecipe.privacy.audit.verdicts import judge_bound, judge_test, lower_bound, share_level
-from dprecipe.release.audit import find_contradictions
+from dprecipe.release.audit_checks import find_contradictions
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.rebuild import rebuild_predicate
 from dprecipe.release.recompute import recompute_numbers

@@ -17,8 +17,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from dprecipe import __version__
+from dprecipe.cli.verify import verified_lines
 from dprecipe.contract.table import mechanism_of
-from dprecipe.release import certificate, report
+from dprecipe.release import report
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.facts import ReleasedTensor
 from dprecipe.release.verify import verify
@@ -50,10 +51,12 @@ def rename(predicate: dict[str, Any], version: str) -> None:
 
 STRIPPED: dict[str, Change] = {
     "nothing": lambda p: None,
+    "no rules": lambda p: p.pop("rules"),
     "no checks": lambda p: p.update(checks=p["checks"][:1]),
     "a check renamed": lambda p: p["checks"][0].update(id="everything", text="everything was proved"),
     "no assumptions": lambda p: p.update(assumptions=[]),
     "another unit": lambda p: p["claim"]["unit"].update(enforced_by="every household, for ever"),
+    "another word for it": lambda p: p["claim"]["unit"].update(noun="household"),
     "another sentence": lambda p: p["claim"].update(sentence="Nobody can learn anything."),
     "nothing unprotected": lambda p: p["claim"].update(not_protected=[]),
     "a seeded generator": lambda p: p["randomness"].update(generator="Mersenne Twister, seed 0"),
@@ -70,48 +73,64 @@ STRIPPED: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("version", ["9.9", "0.0.9", "0.1.1", "0.1.0.post1"])
+@pytest.mark.parametrize("version", ["9.9", "0.0.9", "0.1.0.post1", __version__])
 @pytest.mark.parametrize("what", STRIPPED)
-def test_naming_another_version_strips_nothing(what: str, version: str, copy: Any, tampering: Any) -> None:
+def test_naming_a_version_strips_nothing(what: str, version: str, copy: Any, tampering: Any) -> None:
+    """Rules do not depend on the version, so neither does what is refused."""
+
     def change(predicate: dict[str, Any]) -> None:
         rename(predicate, version)
         STRIPPED[what](predicate)
 
+    copy.ledger_file.unlink()
     forge(copy.release, change)
+    assert bool(tampering.failures_of(copy.release)) is (what != "nothing")
+
+
+@pytest.mark.parametrize("name", ["card.md", "report.html"])
+def test_words_of_another_version_are_not_compared_and_that_is_said(name: str, copy: Any, tampering: Any) -> None:
+    page = copy.release / name
+    page.write_text(page.read_text(encoding="utf-8") + "Nobody can learn anything.", encoding="utf-8")
+    forge(copy.release, lambda p: None)
+    assert any(failure.startswith(name) for failure in tampering.failures_of(copy.release))
+    forge(copy.release, lambda p: rename(p, "9.9"))
+    verified = verify(copy.release)
+    assert verified.notes[0].startswith("the certificate says that dprecipe 9.9 made it")
+    assert "compared with nothing but their digests" in verified.notes[0]
+    assert "NOT COMPARED" in verified_lines(verified)[2]
+    page.write_text("other words", encoding="utf-8")
+    assert any(failure.startswith(name) for failure in tampering.failures_of(copy.release))
+
+
+@pytest.mark.parametrize("rules", [2, 10**9])
+def test_unknown_rules_are_refused_with_the_remedy(rules: int, copy: Any, tampering: Any) -> None:
+    forge(copy.release, lambda p: p.update(rules=rules, checks="of another form"))
     (failure,) = tampering.failures_of(copy.release)
-    assert f"dprecipe {version} made it" in failure
-    assert "take it from a place that you trust" in failure
+    assert f"names rules {rules}" in failure
+    assert "Install a newer version of dprecipe, from a place that you trust" in failure
 
 
-@pytest.mark.parametrize("what", sorted(set(STRIPPED) - {"nothing"}))
-def test_the_same_under_its_own_version(what: str, copy: Any, tampering: Any) -> None:
-    forge(copy.release, STRIPPED[what])
-    assert tampering.failures_of(copy.release)
-
-
-@pytest.mark.parametrize(
-    "version", ["0.1.0\nverified", "0.1.0; rm -rf /", "", "x" * 10_000, "0.1.0\u202e", 1, ["0.1.0"], {}]
-)
-def test_what_is_no_version_is_refused_and_not_repeated(version: Any, copy: Any, tampering: Any) -> None:
-    forge(copy.release, lambda p: p["provenance"]["versions"].update(dprecipe=version))
+@pytest.mark.parametrize("rules", ["1", 1.0, 0, -1, True, [1], {}, "x" * 10_000, "1\nverified", "1\u202e"])
+def test_what_is_no_number_of_rules_is_refused_and_not_repeated(rules: Any, copy: Any, tampering: Any) -> None:
+    forge(copy.release, lambda p: p.update(rules=rules))
     (failure,) = tampering.failures_of(copy.release)
     assert failure.isprintable()
     assert len(failure) < 300
-    assert "that version" not in failure
+    assert "newer version" not in failure
+
+
+@pytest.mark.parametrize("version", ["0.1.0\nverified", "0.1.0; rm -rf /", "", "x" * 10_000, "0.1.0\u202e", 1, {}])
+def test_what_is_no_version_is_refused_and_not_repeated(version: Any, copy: Any, tampering: Any) -> None:
+    forge(copy.release, lambda p: p["provenance"]["versions"].update(dprecipe=version))
+    failures = tampering.failures_of(copy.release)
+    assert failures
+    assert all(failure.isprintable() and len(failure) < 300 for failure in failures)
 
 
 def test_an_extra_file_under_another_version_is_found(copy: Any, tampering: Any) -> None:
     (copy.release / "iterates.npz").write_bytes(b"every iterate")
     forge(copy.release, lambda p: rename(p, "9.9"))
     assert tampering.failures_of(copy.release)
-
-
-def test_this_version_is_one_whose_rules_are_known() -> None:
-    assert __version__ in certificate.KNOWN_VERSIONS
-    assert (
-        certificate.explain_unknown_version({"predicate": {"provenance": {"versions": {"dprecipe": __version__}}}})
-        is None
-    )
 
 
 @pytest.mark.parametrize(

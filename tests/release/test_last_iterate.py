@@ -165,12 +165,12 @@ def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
 
 def test_a_random_order_is_an_average_and_the_file_s_has_a_worst_place(released: Any) -> None:
     permuted = read_predicate(released()[1])["claim"]
-    assert "an average over that order, and is the same for every record" in permuted["sentence"]
+    assert "an average over that order, and is the same for every record" in verify(released()[1]).claim.sentence
     assert read_predicate(released()[1])["mechanism"]["by_position"] == []
     assert permuted["gdp"] is None
     plan, release = released(*SEQUENTIAL)
     ordered = read_predicate(release)["claim"]
-    assert "the position where it is weakest" in ordered["sentence"]
+    assert "the position where it is weakest" in verify(release).claim.sentence
     rows = read_predicate(release)["mechanism"]["by_position"]
     assert [row["position"] for row in rows] == list(range(1, 61))
     assert max(row["epsilon"] for row in rows) == ordered["epsilon"]
@@ -185,13 +185,13 @@ def test_a_random_order_is_an_average_and_the_file_s_has_a_worst_place(released:
 
 
 def test_what_is_left_to_be_assumed_is_said(released: Any) -> None:
-    stated = read_predicate(released(*SEQUENTIAL)[1])
-    text = "\n".join(stated["claim"]["not_protected"])
+    told = verify(released(*SEQUENTIAL)[1]).statement.predicate
+    text = "\n".join(told.claim.not_protected)
     assert "before its last step" in text
     assert "do not depend on the records" in text
     assert "position in the file" in text
-    assert "one event" in stated["data_access"]["training"]["text"]
-    assert "diameter 4" in stated["claim"]["unit"]["enforced_by"]
+    assert "one event" in told.data_access.training.text
+    assert "diameter 4" in told.claim.unit.enforced_by
 
 
 def test_nothing_of_before_the_end_is_released(released: Any) -> None:
@@ -213,7 +213,7 @@ def test_a_length_that_was_drawn_is_not_told_as_one_that_was_run(released: Any) 
 
 def test_a_location_has_no_features_to_clip(released: Any) -> None:
     location = ("model={kind: location}", *LAPLACE[1:])
-    enforced = read_predicate(released(*location)[1])["claim"]["unit"]["enforced_by"]
+    enforced = verify(released(*location)[1]).claim.unit.enforced_by
     assert enforced.startswith("targets are clipped to their range, so the change of one record")
 
 

@@ -32,7 +32,7 @@ def claim_of(
         delta=delta,
         neighbouring=relation.value,
         unit=PrivacyUnit(
-            name=unit[0],
+            noun=None if unit[0] == "record" else unit[0],
             column=None if unit[0] == "record" else "Patient ID",
             max_records=unit[1],
             enforced_by="clipping",

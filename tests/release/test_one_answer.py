@@ -120,7 +120,8 @@ def publish(plan: Plan) -> Released:
     statement = Statement.model_validate_json(
         certificate.to_bytes(certificate.make_statement(predicate, {})), strict=True
     )
-    return Released(plan, Verified(statement.predicate.claim, ("all",), ("nothing",), statement))
+    told = statement.model_copy(update={"predicate": predicate})
+    return Released(plan, Verified(predicate.claim, ("all",), ("nothing",), told))
 
 
 def write_documents(made: Released) -> dict[str, str]:

@@ -574,7 +574,7 @@ def test_noise_that_went_too_far_is_no_more_than_the_worst_case(plans: Any, publ
     assert low.epsilon > 0  # publishing it has its price
 
 
-@pytest.mark.parametrize("by", [1e-4, -1e-4, -10.0])
+@pytest.mark.parametrize("by", [1e-4, 10.0])
 @pytest.mark.parametrize("value", ["noisy_cost", "noisy_log_sensitivity"])
 def test_another_noisy_value_is_found_by_what_follows_from_it(
     value: str, by: float, sanitised: Path, tmp_path: Path

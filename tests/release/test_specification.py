@@ -16,7 +16,8 @@ from dprecipe.privacy.audit.results import Scores, SpecificationTest
 from dprecipe.privacy.audit.specification import judge_specification
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian
-from dprecipe.release.audit import find_contradictions, render_audit, summarise_audit
+from dprecipe.release.audit import render_audit, summarise_audit
+from dprecipe.release.audit_checks import find_contradictions
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.rebuild import rebuild_predicate
 from dprecipe.release.recompute import recompute_numbers

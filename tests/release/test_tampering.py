@@ -26,7 +26,7 @@ RECORDED_ONLY = {
 
 SECTIONS = (
     *("claim", "mechanism", "sampling", "events", "accounting", "assumptions", "tensors", "data_access", "budget"),
-    *("statement", "audit", "randomness", "numerics", "checks", "provenance", "what_a_signature_does_not_prove"),
+    *("statement", "audit", "randomness", "numerics", "checks", "provenance", "rules"),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dprecipe.contract.certificate import CertificatePart, Section, unit_of
-from dprecipe.contract.facts import Digest, NoiseFacts, NoisyFacts, PhaseFacts, PrivacyUnit, Sentence
+from dprecipe.contract.facts import Digest, NoiseFacts, NoisyFacts, PhaseFacts, PrivacyUnit, Rendered
 from dprecipe.contract.plan import Plan
 from dprecipe.language.base import Block, PositiveFloat, PositiveInt
 from dprecipe.mechanisms.encoded.plan import EncodedPlan
@@ -41,7 +41,7 @@ class EncodingFacts(Block):
     group_noise: Annotated[tuple[PositiveFloat, ...], Field(max_length=10_000)] | None
     microbatch: PositiveInt
     slots: PositiveInt | None
-    denoising: Sentence
+    denoising: Rendered = ""
 
 
 class EncodedFacts(NoisyFacts):

@@ -17,7 +17,7 @@ from dprecipe.contract.facts import (
     NoisyFacts,
     PrivacyUnit,
     Probability,
-    Sentence,
+    Rendered,
     Word,
 )
 from dprecipe.contract.plan import Plan
@@ -66,7 +66,7 @@ class VotingFacts(Block):
 
     teachers: PositiveInt
     teachers_from: Literal["recipe", "file"] = Field(description="`file`: trained elsewhere, votes read from a file")
-    partition: Sentence
+    partition: Rendered = ""
     classes: PositiveInt
     aggregator: Word
     threshold: PositiveFloat | None = Field(description="T, in votes; null: every query is answered")

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dprecipe.contract.certificate import compare_number
-from dprecipe.contract.facts import Sentence
+from dprecipe.contract.facts import Rendered
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import InternalFault
 from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat
@@ -31,7 +31,7 @@ class DataDependentFacts(Block):
 
     epsilon: NonNegativeFloat
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(description="the claim's, and twice `failure`")
-    sentence: Sentence
+    sentence: Rendered = ""
     order: Annotated[float, Field(gt=1)] = Field(description="α, the Rényi order of the bound")
     beta: PositiveFloat = Field(description="β of the smooth sensitivity")
     noise_multiplier: PositiveFloat = Field(description="of `noisy_cost`, over the smooth sensitivity")

@@ -59,7 +59,7 @@ def plan(spec: Pnsgd, facts: Facts) -> Planned[PnsgdPlan]:
         checkpoint=spec.checkpoint,
         private_log=spec.private_log,
     )
-    warnings = tuple(find_advice(spec, event, winner)) if solved else ()
+    warnings = tuple(find_advice(spec, event, winner)) if solved or facts.known else ()
     return Planned(planned, solved, _assumptions(spec, facts), warnings)
 
 

@@ -167,7 +167,6 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
         norm, descent = own.feature_norm, own.descent
         clipped = "targets are clipped to their range" if norm is None else f"features are clipped to the norm {norm:g}"
         return PrivacyUnit(
-            name="record",
             max_records=1,
             enforced_by=(
                 f"{clipped}, so the change of one record changes its gradient by at most "
@@ -247,17 +246,14 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
         problem, rows = facts.projection, facts.by_position
         again = self.compute_numbers(plan, charges, epsilon, None)
         lines = []
-        if problem.winner != again.winner:
-            lines.append(f"mechanism.projection.winner: the smallest bound is {again.winner}, not {problem.winner}")
-        if [bound.name for bound in problem.bounds] != [bound.name for bound in again.bounds]:
-            lines.append("mechanism.projection.bounds: not the list of bounds for this noise")
+        ours, stated = _read_bounds(again.bounds), _read_bounds(problem.bounds)
+        if stated.get(problem.winner) != min(stated.values(), default=None):
+            lines.append(f"mechanism.projection.winner: {problem.winner!a} is not the smallest bound")
+        if not stated.keys() <= ours.keys() or len(stated) != len(problem.bounds):
+            lines.append("mechanism.projection.bounds: not bounds for this noise")
         else:
-            for index, (bound, ours) in enumerate(zip(problem.bounds, again.bounds, strict=True)):
-                if bound != ours:
-                    lines.append(
-                        f"mechanism.projection.bounds.{index}.epsilon: {bound.epsilon!r} stated, "
-                        f"{ours.epsilon!r} computed"
-                    )
+            for index, (name, epsilon) in enumerate(stated.items()):
+                lines += compare_number(f"mechanism.projection.bounds.{index}.epsilon", epsilon, ours[name])
         if [row.position for row in rows] != [row.position for row in again.by_position]:
             return [*lines, "mechanism.by_position: not the positions that must be listed"]
         for index, (row, ours_at) in enumerate(zip(rows, again.by_position, strict=True)):
@@ -301,6 +297,10 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
                 )
             )
         return results
+
+
+def _read_bounds(bounds: Sequence[BoundFacts]) -> dict[str, float]:
+    return {bound.name: math.inf if bound.epsilon is None else bound.epsilon for bound in bounds}
 
 
 def _select_runs(charges: Sequence[Charge]) -> tuple[Charge, ...]:

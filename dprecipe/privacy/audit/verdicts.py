@@ -153,7 +153,7 @@ def judge_bound(
     if isinstance(evidence, AttackTrials) and measure == "rate":
         if curve is None or claimed is not None:
             raise ValueError("a rate is compared with a curve, and with no other claim")
-        claimed = min(1.0, round_up(counts.allowed_rate(curve, counts.bound_rates(evidence, confidence)[1])))
+        claimed = _allowed_rate(evidence, confidence, curve)
     elif claimed is None:
         raise ValueError(f"a bound of {measure} is compared with a claim, which is missing")
     if (measure == "epsilon") is (delta is None):
@@ -162,7 +162,7 @@ def judge_bound(
     if isinstance(evidence, Guesses):
         if curve is None:
             raise ValueError("guesses are compared with a curve, which is missing")
-        chance = min(1.0, round_up(chance_on_curve(evidence, curve)))
+        chance = _bound_chance(evidence, curve)
     lower = round_down(lower_bound(evidence, confidence, delta))
     fault = smallest_fault(evidence, confidence, claimed, delta, curve)
     return AuditBound(
@@ -181,6 +181,21 @@ def judge_bound(
         smallest_fault=fault,
         refuted=lower > claimed if chance is None else chance < 1 - confidence,
     )
+
+
+def refutes(evidence: BoundEvidence, confidence: float, curve: Sequence[tuple[float, float]]) -> bool:
+    """Returns True if counts refute that a program keeps to this curve δ(ε): guesses, or those of a rate."""
+    if isinstance(evidence, Guesses):
+        return _bound_chance(evidence, curve) < 1 - confidence
+    return round_down(lower_bound(evidence, confidence)) > _allowed_rate(evidence, confidence, curve)
+
+
+def _bound_chance(evidence: Guesses, curve: Sequence[tuple[float, float]]) -> float:
+    return min(1.0, round_up(chance_on_curve(evidence, curve)))
+
+
+def _allowed_rate(evidence: AttackTrials, confidence: float, curve: Sequence[tuple[float, float]]) -> float:
+    return min(1.0, round_up(counts.allowed_rate(curve, counts.bound_rates(evidence, confidence)[1])))
 
 
 def describe_chance(bound: AuditBound) -> str:

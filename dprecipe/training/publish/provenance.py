@@ -15,16 +15,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dprecipe import __version__
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.storage import text_arrays
 from dprecipe.faults import UsageFault
 from dprecipe.models.public_record import InitialWeights
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release.facts import CheckResult, Origin, ReleasedTensor, RunFacts, commit_to_data, list_versions
+from dprecipe.release.untrusted import one_line
 from dprecipe.training.probe.program import Check
 from dprecipe.training.program.records import CHUNK_RECORDS
 from dprecipe.training.run.folder import RunFolder
 
+RULES = 1
+"""The rules of training: how a step samples, clips and adds noise, and what an attempt leaves to the next one. A change
+after which the attempts of one run would not be one run is another number."""
 UNTESTED = "this version was not tested on CUDA"
 """Until `make gpu-check` has passed somewhere: docs/project/gpu.md."""
 
@@ -63,7 +68,7 @@ class RunProvenance:
     def identity(self, folder: RunFolder, private: Private) -> dict[str, Any]:
         """Returns what every attempt of a run records about itself in the ledger, and what must be the same in all of
         them."""
-        identity: dict[str, Any] = {"model": self.model, "data": self.data}
+        identity: dict[str, Any] = {"rules": RULES, "model": self.model, "data": self.data}
         for name, parts in private.items():
             identity[name] = None if parts is None else commit_to_data(folder.commitment_key, *map(as_bytes, parts))
         return identity if self.initial is None else {**identity, "initial_weights": self.initial.digest}
@@ -121,18 +126,28 @@ OTHERS = {
 
 
 def check_identity(identity: Mapping[str, Any], before: Ledger | None) -> None:
-    """Checks that a resumed run goes on with the records and the kind of model it was started with.
+    """Checks that a resumed run goes on by the rules, with the records and the kind of model it was started with.
 
     Raises:
         UsageFault: it was started with others.
     """
     for earlier in () if before is None else before.programs:
+        if earlier.get("rules") != identity["rules"]:
+            raise UsageFault(
+                f"this run was started by other rules of training than those of dprecipe {__version__}",
+                f"resume it with dprecipe {name_version(earlier)}, or start a new run with --out",
+            )
         for name, value in identity.items():
             if earlier.get(name) != value:
                 raise UsageFault(
                     f"this run was started with {OTHERS.get(name, f'its {name} from elsewhere')}",
                     "resume with what it was started with, or start a new run with --out",
                 )
+
+
+def name_version(program: Mapping[str, Any]) -> str:
+    """Names the version that made an attempt, by what its ledger says."""
+    return one_line(str(program.get("version", "as it was then")))[:40]
 
 
 def check_trial(is_trial: bool, before: Ledger | None) -> None:

@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, final
 
+from dprecipe import __version__
 from dprecipe.contract.facts import NO_MODEL
 from dprecipe.contract.plan import Plan
 from dprecipe.data.paid.constants import StageConstants
@@ -219,7 +220,11 @@ def open_attempt(
         text.update(named)  # on disk with the attempt's first line, before the account hears of it
 
     named: dict[str, Any] = {}
-    text: dict[str, Any] = {"insecure_seed": None if insecure is None else insecure.seed, **identity}
+    text: dict[str, Any] = {
+        "version": __version__,
+        "insecure_seed": None if insecure is None else insecure.seed,
+        **identity,
+    }
     text |= {"trial": True} if start.trial else {}
     text |= {"trainer": "python"} if start.trainer == "python" else {}
     ledger = folder.open_ledger(plan, text, check_all)

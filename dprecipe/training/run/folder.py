@@ -17,12 +17,13 @@ from typing import Any, final
 
 import yaml
 
-from dprecipe import durable
+from dprecipe import __version__, durable
 from dprecipe.contract.plan import Plan, PolicyRecord
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.policy.apply import enforce_on_run
 from dprecipe.privacy.ledger import Ledger, LedgerWriter, read_unopened
+from dprecipe.release.untrusted import one_line
 from dprecipe.timeline import current_timeline
 from dprecipe.training.processes.launch import NAME as LAUNCH
 from dprecipe.training.processes.launch import name_launch
@@ -136,10 +137,13 @@ class RunFolder:
     @property
     def began_under_trainer(self) -> bool:
         """True if somebody's own trainer took steps of the run, as its ledger says."""
+        ledger = self._read_ledger()
+        return ledger is not None and ledger.trainer == "python"
+
+    def _read_ledger(self) -> Ledger | None:
         with suppress(OSError):
-            ledger = read_unopened(self.ledger)
-            return ledger is not None and ledger.trainer == "python"
-        return False
+            return read_unopened(self.ledger)
+        return None
 
     @staticmethod
     def default(plan: Plan, base: Path = Path("runs")) -> Path:
@@ -272,10 +276,9 @@ class RunFolder:
         except (OSError, ValueError, KeyError, TypeError):
             raise UsageFault(f"{path}: no run to resume", "start it without --resume") from None
         if digest != plan.digest:
-            raise UsageFault(
-                f"{path}: this run follows another plan ({digest[:15]}…, the recipe gives {plan.digest[:15]}…)",
-                f"resume it as it was started ({RunFolder(path)._describe_start()}), or start a new run with --out",
-            )
+            how = RunFolder(path)._describe_start()
+            message = f"{path}: this run follows another plan ({digest[:15]}…, the recipe gives {plan.digest[:15]}…)"
+            raise UsageFault(message, f"resume it as it was started ({how}), or start a new run with --out")
         return RunFolder(path)
 
     @staticmethod
@@ -296,7 +299,11 @@ class RunFolder:
         except (OSError, ValueError, TypeError):
             overrides = []
         words = [word for override in overrides for word in ("--set", override)]
-        return " ".join(["the recipe is recipe.yaml in the folder", *(["with", shlex.join(words)] if words else [])])
+        ledger = self._read_ledger()
+        version = __version__ if ledger is None else str(ledger.programs[0].get("version", __version__))
+        by = [f"by dprecipe {one_line(version)[:40]};"] if version != __version__ else []
+        given = ["with", shlex.join(words)] if words else []
+        return " ".join([*by, "the recipe is recipe.yaml in the folder", *given])
 
     def record(self, step: int, epsilon: float, metrics: Mapping[str, float]) -> None:
         """Adds a line to the private metrics, with the same columns each time. A line that can't be written does not

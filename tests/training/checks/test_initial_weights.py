@@ -56,7 +56,7 @@ def test_the_file_is_in_certificate_ledger_report_and_card(begun: Small, tmp_pat
     assert result["data_access"]["initial_weights"]["status"] == "declared"
     (assumption,) = [a for a in result["assumptions"] if a["id"] == "initial_weights"]
     assert assumption["checked_by"] == "declaration"
-    assert "public data alone" in assumption["text"]
+    assert "declares to be learned from public data alone" in (done.release / "report.html").read_text("utf-8")
     assert digest in (tmp_path / "run" / "private" / "ledger.jsonl").read_text("utf-8")
     for text in ("report.html", "card.md"):
         assert digest in (done.release / text).read_text("utf-8")

@@ -235,8 +235,7 @@ def test_records_of_a_unit_stay_together(tmp_path: Path, votes_plan: Planned, mo
     trained, dealt = seen[0]
     assert all(len(np.unique(dealt[trained.records.units == unit])) == 1 for unit in range(plan.data.size))
     assert len(np.unique(dealt)) == 5
-    assert "patient" in predicate(done.release)["claim"]["sentence"]
-    dprecipe.verify(done.release)
+    assert "patient" in dprecipe.verify(done.release).claim.sentence
 
 
 DEALT = program.Trained.dealt
