@@ -170,6 +170,12 @@ FORGERIES = {
         "correlated", r"mechanism\.correlation|events|provenance", put("provenance.solved", {
             "mechanism.noise.multiplier": 2.4622, "mechanism.noise.previous": 0.9})
     ),
+    "a lower rate of a part": Forgery(
+        "bands", r"events\.run_length\.0", put("events.run_length", lambda rows: [{**rows[0], "part_rate": 0.07}])
+    ),
+    "bands that take nothing back": Forgery(
+        "bands", r"mechanism\.correlation", put("mechanism.correlation.coefficients", [1.0, 0.0, 0.0])
+    ),
     "a module as the recipe's": Forgery("module", r"provenance\.model: recipe", put("provenance.model", "recipe")),
     "a model after all": Forgery(
         "no-model", r"events\.total: fewer events", put("budget.stop_reason", "completed")

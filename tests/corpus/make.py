@@ -34,6 +34,9 @@ mechanism:
 budget: {epsilon: 3.0, delta: 1e-5}
 training: {epochs: 2, optimizer: {kind: sgd, lr: 1.0}}
 """
+BANDS = CORRELATED.replace("previous_step", "banded, bands: 3").replace(
+    "fixed_order, batch_size: 288", "cyclic_poisson, batch_size: 96"
+)
 VOTES = """\
 data: {train: {source: elsewhere, classes: 3}}
 model: {kind: none}
@@ -51,6 +54,7 @@ CORPUS = {
     "dpsgd": RECIPES["dpsgd"] + REPORT,
     "encoded": RECIPES["encoded"],
     "correlated": f"{DIGITS}{CLIPPED}{MODEL}{CORRELATED}",
+    "bands": f"{DIGITS}{CLIPPED}{MODEL}{BANDS}",
     "pate": RECIPES["pate"].replace("{labels: true}", "{labels: true, report: true}"),
     "votes": f"{VOTES}release: {{labels: true}}\n",
     "pnsgd": RECIPES["pnsgd"],

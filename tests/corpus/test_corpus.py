@@ -46,7 +46,7 @@ def test_every_frozen_release_verifies(folder: Path) -> None:
 
 
 def test_every_kind_of_release_is_there() -> None:
-    kinds = {"dpsgd", "encoded", "correlated", "pate", "votes", "pnsgd", "tuned", "paid", "account", "audit"}
+    kinds = {"dpsgd", "encoded", "correlated", "bands", "pate", "votes", "pnsgd", "tuned", "paid", "account", "audit"}
     assert {path.name for path in FROZEN} == kinds | {"language", "module", "no-model", "attempts", "signed"}
     assert sum(file.stat().st_size for file in ROOT.rglob("rules*/**/*") if file.is_file()) < 3_000_000
 
