@@ -138,6 +138,19 @@ def test_a_setting_that_was_given_up_still_counts(
     assert [line.split("|")[-2].strip() for line in capsys.readouterr().out.splitlines()[2:]] == ["3", "3"]
 
 
+def test_a_method_may_have_a_recipe_of_its_own(
+    lab: ModuleType, study: Path, runs: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wide.yaml").write_text(RECIPE.replace("719", "360"), "utf-8")
+    with study.open("a", encoding="utf-8") as file:
+        file.write(
+            f'methods.c.try = {{"training.optimizer.lr" = [0.5, 1.0]}}\nmethods.c.recipe = "{tmp_path}/wide.yaml"\n'
+        )
+    lab.main([str(study), "--results", str(tmp_path / "r.jsonl"), "--data-root", str(tmp_path)])
+    assert {each["recipe"] for each in lines(tmp_path / "r.jsonl")} == {"tiny", "wide"}
+    assert capsys.readouterr().out.splitlines()[2].endswith("| 4 |")
+
+
 def test_a_run_that_fails_is_kept_and_loses(
     lab: ModuleType, study: Path, runs: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,10 +175,9 @@ def test_seeds_that_choose_are_not_reported(lab: ModuleType, study: Path) -> Non
 
 
 def test_a_run_of_the_program_is_kept_with_what_it_spent(lab: ModuleType, study: Path, tmp_path: Path) -> None:
-    row = lab.Row(tmp_path / "tiny.yaml", {"budget.epsilon": 3.0})
     laboratory = lab.Laboratory(tmp_path / "r.jsonl", tmp_path)
     for role, seed in (("choice", 100), ("report", 0)):
-        (found,) = laboratory.find(row, row.point, role, [seed])
+        (found,) = laboratory.find(tmp_path / "tiny.yaml", {"budget.epsilon": 3.0}, role, [seed])
         assert 0.2 < found.score < 1
         assert 2.9 < found.epsilon <= 3
         assert (found.recipe, found.role, found.seed, found.delta) == ("tiny", role, seed, 1e-5)

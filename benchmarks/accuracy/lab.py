@@ -62,11 +62,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A column of a table: overrides of the recipe, and the settings among which it chooses."""
+    """A column of a table: overrides, the settings among which it chooses, and a recipe of its own if it has one."""
 
     name: str
     overrides: Settings
     candidates: tuple[Settings, ...]
+    recipe: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,12 @@ def read_study(path: Path, only: str = "") -> Study:
     content = tomllib.loads(path.read_text("utf-8"))
     recipes = [ROOT / name for name in content["recipes"] if only in name]
     methods = [
-        Method(name, each.get("set", {}), tuple(_combine(each.get("try", {}))))
+        Method(
+            name,
+            each.get("set", {}),
+            tuple(_combine(each.get("try", {}))),
+            ROOT / each["recipe"] if "recipe" in each else None,
+        )
         for name, each in content["methods"].items()
     ]
     if set(content["seeds"]) & set(content["choice_seeds"]):
@@ -117,14 +123,14 @@ class Laboratory:
         self._file, self._root = results, data_root
         self._records: tuple[str, Records, Records] | None = None
 
-    def find(self, row: Row, settings: Settings, role: Role, seeds: Sequence[int]) -> list[Result]:
+    def find(self, recipe: Path, settings: Settings, role: Role, seeds: Sequence[int]) -> list[Result]:
         """Returns the results with these seeds, in their order; runs those that are missing, if it may."""
-        wanted = digest_recipe(row, settings)
+        wanted = digest_recipe(recipe, settings)
         found: list[Result] = []
         for seed in seeds:
             known = [each for each in self.results if (each.digest, each.role, each.seed) == (wanted, role, seed)]
             if not known and self._root is not None:
-                known = [self._run(row, settings, role, seed, self._root)]
+                known = [self._run(recipe, settings, role, seed, self._root)]
             found += known[:1]
         return found
 
@@ -135,7 +141,9 @@ class Laboratory:
         means: list[float] = []
         for candidate in method.candidates:
             settings = {**row.point, **method.overrides, **candidate}
-            scores = [each.score for each in self.find(row, settings, "choice", study.choice_seeds)]
+            scores = [
+                each.score for each in self.find(method.recipe or row.recipe, settings, "choice", study.choice_seeds)
+            ]
             if len(scores) < len(study.choice_seeds):
                 return None
             means.append(sum(-1.0 if score is None else score for score in scores))  # a failure loses
@@ -146,18 +154,19 @@ class Laboratory:
         chosen = self.choose(study, row, method)
         if chosen is None:
             return []
-        found = self.find(row, {**row.point, **method.overrides, **chosen}, "report", study.seeds)
+        settings = {**row.point, **method.overrides, **chosen}
+        found = self.find(method.recipe or row.recipe, settings, "report", study.seeds)
         scores = [each.score for each in found if each.score is not None]
         return scores if len(scores) == len(study.seeds) else []
 
-    def _run(self, row: Row, settings: Settings, role: Role, seed: int, root: Path) -> Result:
+    def _run(self, recipe: Path, settings: Settings, role: Role, seed: int, root: Path) -> Result:
         """Makes one run and keeps its result."""
         overrides = {**settings, "runtime.seed": seed}
-        plan = dprecipe.plan(dprecipe.load(row.recipe, overrides))
+        plan = dprecipe.plan(dprecipe.load(recipe, overrides))
         train, test = self._gather(plan, root)
         if role == "choice":
             train, test = hold_out(train)
-            plan = dprecipe.plan(dprecipe.load(row.recipe, {**overrides, "data.size": len(train)}))
+            plan = dprecipe.plan(dprecipe.load(recipe, {**overrides, "data.size": len(train)}))
         began = time.process_time()
         score, epsilon = None, plan.budget.epsilon
         with tempfile.TemporaryDirectory() as folder:
@@ -168,9 +177,9 @@ class Laboratory:
                 score, epsilon = done.score.accuracy, done.epsilon
             except RunFailed as fault:
                 print(f"failed: {fault}", file=sys.stderr)
-        seconds, digest = round(time.process_time() - began, 1), digest_recipe(row, settings)
+        seconds, digest = round(time.process_time() - began, 1), digest_recipe(recipe, settings)
         claim = (epsilon, plan.budget.delta)
-        result = Result(plan.name, digest, settings, role, seed, score, *claim, seconds, dprecipe.__version__)
+        result = Result(recipe.stem, digest, settings, role, seed, score, *claim, seconds, dprecipe.__version__)
         line = json.dumps(asdict(result), ensure_ascii=False)
         with self._file.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
@@ -191,10 +200,10 @@ class Laboratory:
         return self._records[1:]
 
 
-def digest_recipe(row: Row, settings: Settings) -> str:
+def digest_recipe(recipe: Path, settings: Settings) -> str:
     """Returns a digest of what a recipe says with these settings; its names and its seed are left out."""
-    recipe = dprecipe.load(row.recipe, settings).recipe
-    return digest_of(recipe.model_dump(mode="json", by_alias=True, exclude=WORDS, exclude_unset=True))
+    content = dprecipe.load(recipe, settings).recipe
+    return digest_of(content.model_dump(mode="json", by_alias=True, exclude=WORDS, exclude_unset=True))
 
 
 def hold_out(train: Records) -> tuple[Records, Records]:
@@ -220,19 +229,15 @@ def render(laboratory: Laboratory, study: Study) -> str:
             pairs = zip(scores[names[0]], scores[study.against], strict=False)
             cells.append(_show([first - second for first, second in pairs], sign="+"))
         points = [f"{value:g}" if isinstance(value, int | float) else str(value) for value in row.point.values()]
-        lines.append([row.recipe.stem, *points, *cells, str(count_settings(laboratory, row))])
+        lines.append([row.recipe.stem, *points, *cells, str(count_settings(laboratory, study, row))])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def count_settings(laboratory: Laboratory, row: Row) -> int:
-    """Returns how many settings were looked at for a row, whatever the study says of them now."""
-    return len(
-        {
-            each.digest
-            for each in laboratory.results
-            if each.recipe == row.recipe.stem and row.point.items() <= each.settings.items() and each.role == "choice"
-        }
-    )
+def count_settings(laboratory: Laboratory, study: Study, row: Row) -> int:
+    """Returns how many settings were looked at for a row, also those that the study no longer names."""
+    names = {(method.recipe or row.recipe).stem for method in study.methods}
+    looked = [each for each in laboratory.results if each.role == "choice" and each.recipe in names]
+    return len({each.digest for each in looked if row.point.items() <= each.settings.items()})
 
 
 def _show(scores: Sequence[float], sign: str = "") -> str:
