@@ -14,6 +14,7 @@ another recipe. The last column counts the settings that were looked at for a ro
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import json
 import sys
@@ -121,7 +122,8 @@ class Laboratory:
         lines = results.read_text("utf-8").splitlines() if results.exists() else []
         self.results = [Result(**json.loads(line)) for line in lines]
         self._file, self._root = results, data_root
-        self._records: tuple[str, Records, Records] | None = None
+        self._digest = ""
+        self._records: dict[Role, tuple[Records, Records]] = {}
 
     def find(self, recipe: Path, settings: Settings, role: Role, seeds: Sequence[int]) -> list[Result]:
         """Returns the results with these seeds, in their order; runs those that are missing, if it may."""
@@ -163,9 +165,8 @@ class Laboratory:
         """Makes one run and keeps its result."""
         overrides = {**settings, "runtime.seed": seed}
         plan = dprecipe.plan(dprecipe.load(recipe, overrides))
-        train, test = self._gather(plan, root)
+        train, test = self._gather(plan, root)[role]
         if role == "choice":
-            train, test = hold_out(train)
             plan = dprecipe.plan(dprecipe.load(recipe, {**overrides, "data.size": len(train)}))
         began = time.process_time()
         score, epsilon = None, plan.budget.epsilon
@@ -177,6 +178,7 @@ class Laboratory:
                 score, epsilon = done.score.accuracy, done.epsilon
             except RunFailed as fault:
                 print(f"failed: {fault}", file=sys.stderr)
+        gc.collect()  # a run's copy of its records is in a cycle, and is seldom found
         seconds, digest = round(time.process_time() - began, 1), digest_recipe(recipe, settings)
         claim = (epsilon, plan.budget.delta)
         result = Result(recipe.stem, digest, settings, role, seed, score, *claim, seconds, dprecipe.__version__)
@@ -187,17 +189,17 @@ class Laboratory:
         self.results.append(result)
         return result
 
-    def _gather(self, plan: Plan, root: Path) -> tuple[Records, Records]:
-        """Returns the prepared training and test records; those of the last plan are kept."""
+    def _gather(self, plan: Plan, root: Path) -> dict[Role, tuple[Records, Records]]:
+        """Returns what runs of each role train on and are scored on; that of the last plan's data is kept."""
         digest = digest_of(plan.data.model_dump(mode="json"))
-        if self._records is None or self._records[0] != digest:
+        if self._digest != digest:
             gathered = gather_records(plan, root)
             train, test = gathered.prepared("train"), gathered.prepared("test")
             assert isinstance(train, Records)
             assert isinstance(test, Records)
             assert train.units is None
-            self._records = digest, train, test
-        return self._records[1:]
+            self._digest, self._records = digest, {"choice": hold_out(train), "report": (train, test)}
+        return self._records
 
 
 def digest_recipe(recipe: Path, settings: Settings) -> str:
