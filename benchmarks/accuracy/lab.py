@@ -17,6 +17,7 @@ import argparse
 import gc
 import itertools
 import json
+import math
 import sys
 import tempfile
 import time
@@ -137,19 +138,19 @@ class Laboratory:
         return found
 
     def choose(self, study: Study, row: Row, method: Method) -> Settings | None:
-        """Returns the candidate with the best mean; None while one of them has not run."""
+        """Returns the candidate with the best mean, of those that have run with all seeds; None if none has."""
         if len(method.candidates) == 1:
             return method.candidates[0]
-        means: list[float] = []
+        best, chosen = -math.inf, None
         for candidate in method.candidates:
             settings = {**row.point, **method.overrides, **candidate}
-            scores = [
-                each.score for each in self.find(method.recipe or row.recipe, settings, "choice", study.choice_seeds)
-            ]
-            if len(scores) < len(study.choice_seeds):
-                return None
-            means.append(sum(-1.0 if score is None else score for score in scores))  # a failure loses
-        return method.candidates[int(np.argmax(means))]
+            found = self.find(method.recipe or row.recipe, settings, "choice", study.choice_seeds)
+            if len(found) < len(study.choice_seeds):
+                continue
+            total = math.fsum(-1.0 if each.score is None else each.score for each in found)  # a failure loses
+            if total > best:
+                best, chosen = total, candidate
+        return chosen
 
     def report(self, study: Study, row: Row, method: Method) -> list[float]:
         """Returns the scores of all seeds with the chosen setting, on the test set; empty where one is missing."""
