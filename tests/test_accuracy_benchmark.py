@@ -16,7 +16,8 @@ from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
 
 ROOT = Path(__file__).parents[1]
-PAGES = {"correlated": "docs/explanation/correlated.md"}
+FOLDER = ROOT / "benchmarks" / "accuracy"
+STUDIES = sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 RECIPE = """
 recipe: dprecipe/v1
@@ -132,8 +133,10 @@ def test_a_setting_that_was_given_up_still_counts(
 ) -> None:
     command = [str(study), "--results", str(tmp_path / "r.jsonl"), "--data-root", str(tmp_path)]
     lab.main(command)
+    table = capsys.readouterr().out
     study.write_text(study.read_text("utf-8").replace("[0.5, 1.0]", "[0.5, 0.75]"), "utf-8")
-    capsys.readouterr()
+    lab.main(command[:-2])
+    assert capsys.readouterr().out == table  # of those that have run
     lab.main(command)
     assert [line.split("|")[-2].strip() for line in capsys.readouterr().out.splitlines()[2:]] == ["3", "3"]
 
@@ -185,9 +188,23 @@ def test_a_run_of_the_program_is_kept_with_what_it_spent(lab: ModuleType, study:
         assert found.seconds > 0
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_has_the_table_that_its_results_make(lab: ModuleType, name: str) -> None:
-    study = lab.read_study(ROOT / "benchmarks" / "accuracy" / f"{name}.toml")
-    page = (ROOT / PAGES[name]).read_text("utf-8")
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_page_has_the_table_that_its_results_make(lab: ModuleType, name: str) -> None:
+    study = lab.read_study(FOLDER / f"{name}.toml")
+    page = (ROOT / "docs" / "project" / "accuracy.md").read_text("utf-8")
     assert lab.render(lab.Laboratory(lab.RESULTS, None), study) in page
     assert f"benchmarks/accuracy/{name}.toml" in page
+    for row in study.rows:
+        for method in study.methods:
+            dprecipe.plan(dprecipe.load(method.recipe or row.recipe, {**row.point, **method.overrides}))
+
+
+def test_the_page_of_correlated_noise_has_the_same_means(lab: ModuleType) -> None:
+    study = lab.read_study(FOLDER / "correlated.toml")
+    table = lab.render(lab.Laboratory(lab.RESULTS, None), study)
+    page = (ROOT / "docs" / "explanation" / "correlated.md").read_text("utf-8")
+    names = {"fashion-pooled": "Fashion-MNIST", "cifar10-pooled": "CIFAR-10"}
+    rows = [[cell.partition(" ±")[0] for cell in line.strip("| ").split(" | ")] for line in table.splitlines()[2:]]
+    assert rows
+    for recipe, epsilon, correlated, independent, _, poisson, *_ in rows:
+        assert f"| {names[recipe]} | {epsilon} | {correlated} | {independent} | {poisson} |" in page
