@@ -74,7 +74,8 @@ def read_expected() -> dict[str, dict[str, str]]:
 def list_recipes() -> dict[str, Path]:
     """Returns the recipes of the gallery by their names."""
     folder = find_gallery()
-    return {path.stem: path for path in sorted(folder.glob("*.yaml")) + sorted(folder.glob("papers/*.yaml"))}
+    places = ("*.yaml", "best/*.yaml", "papers/*.yaml")
+    return {path.stem: path for place in places for path in sorted(folder.glob(place))}
 
 
 def show_gallery() -> list[str]:

@@ -21,7 +21,7 @@ def init(*arguments: str) -> Result:
 
 def test_each_recipe_is_listed_with_its_accuracy() -> None:
     rows = {line.split()[0]: line.split()[1:] for line in show_gallery()[1:-2]}
-    assert set(rows) == set(list_recipes())
+    assert set(rows) == set(list_recipes()) == {path.stem for path in module.find_gallery().rglob("*.yaml")}
     assert rows["quickstart"] == ["digits", "dpsgd", "3", "about", "94.5"]
     assert rows["mnist-dpsgd"] == ["mnist", "dpsgd", "3", "98.23"]
     assert rows["papernot2018-mnist-lnmax"] == ["mnist", "pate", "by", "its", "noise", "-"]
