@@ -117,8 +117,7 @@ def check_passes(run: PassesRun) -> Iterator[Finding]:
             "training.epochs",
         )
     elif run.passes is not None and run.passes > MAX_PASSES:
-        path = "training.epochs" if training.steps is None else "training.steps"
-        yield refuse_passes("the run has", MAX_PASSES, path)
+        yield refuse_passes("the run has", MAX_PASSES, run)
 
 
 def check_groups(run: GroupedRun) -> Iterator[Finding]:
@@ -126,17 +125,18 @@ def check_groups(run: GroupedRun) -> Iterator[Finding]:
     if (finding := run.check_choice()) is not None:
         yield finding
         return
-    bands, steps, batch = run.noise.bands, run.facts.training.steps, run.sampling.batch_size
-    if bands == "auto":
-        return
-    if bands * batch > run.facts.size:
+    bands, steps, batch, size = run.noise.bands, run.facts.training.steps, run.sampling.batch_size, run.facts.size
+    parts = 1 if bands == "auto" else bands
+    if parts * batch > size:
+        remedies = [f"set mechanism.sampling.batch_size to at most {size // parts}"] if parts <= size else []
+        remedies += [f"lower mechanism.noise.bands to at most {size // batch or size}"] if parts > 1 else []
         yield Finding(
             "P105",
-            f"a step draws {batch:,} units on average, and a part of the data has {run.facts.size / bands:,.10g}",
-            f"set mechanism.sampling.batch_size to at most {run.facts.size // bands}, or lower mechanism.noise.bands",
+            f"a step draws {batch:,} units on average, and a part of the data has {size / parts:,.10g}",
+            ", or ".join(remedies),
             "mechanism.sampling.batch_size",
         )
-    if isinstance(steps, int) and steps % bands:
+    elif bands != "auto" and isinstance(steps, int) and steps % bands:
         yield _refuse_part(steps, bands, f"a group of {bands:,}: a group")
 
 

@@ -161,6 +161,16 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, str]] = {
     "adaptive clipping": (("mechanism.clip={mode: adaptive, norm: 0.3}",), "P176", "flat"),
     "a schedule": (("mechanism.clip.norm={schedule: linear, from: 1.0, to: 0.1}",), "P176", "one number"),
     "a part smaller than a batch": (("mechanism.noise.bands=6",), "P105", "239"),
+    "a batch larger than the data": (
+        ("mechanism.noise.bands=auto", "mechanism.sampling.batch_size=2000"),
+        "P105",
+        "1438",
+    ),
+    "more bands than units": (
+        ("mechanism.noise.bands=60", "mechanism.sampling.batch_size=2", "data.size=50", "training.steps=60"),
+        "P105",
+        "lower mechanism.noise.bands to at most 25",
+    ),
     "part of a group": (("training.steps=20",), "P178", "18 or 21"),
     "bands without a budget": (
         ("mechanism.noise.bands=auto", "mechanism.noise.multiplier=4.0", "budget.epsilon=auto"),
@@ -197,6 +207,16 @@ def test_bands_that_leave_more_noise_than_random_batches_are_warned_of() -> None
     (warning,) = (each for each in made.warnings if each.code in ("P177", "P179"))
     assert (warning.code, warning.severity) == ("P177", Severity.WARNING)
     assert "auto" in warning.remedy
+
+
+def test_the_remedy_is_no_auto_where_the_length_is_auto() -> None:
+    made = large(
+        "budget.epsilon=0.5",
+        "mechanism.noise={form: banded, multiplier: 9.0, bands: 16, power: 0.8}",
+        "training.epochs=auto",
+    )
+    (warning,) = (each for each in made.warnings if each.code == "P177")
+    assert warning.remedy == "lower mechanism.noise.bands"
 
 
 def test_bands_that_would_not_fit_into_memory_are_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
