@@ -4,7 +4,8 @@ What it costs is in the ledger of the whole.
 
 | what ends an attempt | the run |
 |---|---|
-| a fault before it has charged anything, or the user | is made once the cause is gone |
+| a fault before it has charged anything | is made once the cause is gone |
+| the user | goes on; with correlated noise, which would begin again in its midst, it is made again |
 | a kill, which is assumed to come from outside | is made again with noise of its own: nothing of it was seen |
 | a fault of its own, after that | is lost: it comes last and is not made again; the fault may depend on its noise |
 """
@@ -174,19 +175,22 @@ def _open_or_create(path: Path, trial: Plan) -> RunFolder:
     """Returns the folder of a run that ended its last attempt in order, or a new one."""
     folder = RunFolder(path)
     if path.exists():
-        if _can_go_on(folder):
+        if _can_go_on(folder, trial):
             return RunFolder.open(path, trial)
         shutil.rmtree(path)
     return RunFolder.create(path, trial)
 
 
-def _can_go_on(folder: RunFolder) -> bool:
-    """Returns True if all that was reserved did run, so that no step is lost."""
+def _can_go_on(folder: RunFolder, trial: Plan) -> bool:
+    """Returns True if all that was reserved did run, so that no step is lost, and a run that goes on has the law of one
+    that was never stopped: bounds for the best of several runs are for runs that are all the same mechanism."""
     try:
         ledger = ledgers.read(folder.ledger)
     except RunFailed:
         return False
-    return ledger.stop_reason in ("interrupted", "completed") and not ledger.unsettled and not ledger.torn
+    correlated = any(charge.event.strategy is not None for charge in trial.mechanism_plan.events)
+    ends = ("completed",) if correlated else ("interrupted", "completed")
+    return ledger.stop_reason in ends and not ledger.unsettled and not ledger.torn
 
 
 def _count_charged(folder: RunFolder) -> float:
