@@ -20,7 +20,7 @@ from dprecipe.mechanisms.correlated.schema import BandedNoise, Correlated, Previ
 from dprecipe.noisy_sum import clip_rules, solve
 from dprecipe.noisy_sum.clip import AdaptiveClip, NormSchedule, PerLayerClip
 from dprecipe.noisy_sum.clipped_plan import plan_clip
-from dprecipe.noisy_sum.sampling import CyclicPoissonSampling, FixedOrderSampling
+from dprecipe.noisy_sum.sampling import CyclicPoissonSampling, FixedOrderSampling, FullBatchSampling
 
 Run = PassesRun | GroupedRun
 
@@ -41,37 +41,42 @@ def run_of(spec: Correlated, facts: Facts) -> Run:
 
 def check_sampling(spec: Correlated) -> Iterator[Finding]:
     """Units keep their places or their parts: with other batches, nothing bounds how their steps add up."""
-    scheme, path = spec.sampling.scheme, "mechanism.sampling.scheme"
-    if isinstance(spec.noise, BandedNoise):
-        if scheme == "fixed_order":
-            yield Finding(
-                "P176",
-                "bands are accounted for with batches that are drawn at random from parts of the data in turn",
-                "set mechanism.noise.form to previous_step, or mechanism.sampling.scheme to cyclic_poisson",
-                path,
-            )
-        elif scheme != "cyclic_poisson":
-            yield Finding(
-                "P176",
-                f"with {scheme} batches a unit may take part in two steps of a band, and what it adds to both shows in "
-                "the noise that they share: there is no bound for that",
-                "set mechanism.sampling.scheme to cyclic_poisson, or use mechanism.kind dpsgd",
-                path,
-            )
-    elif scheme == "cyclic_poisson":
+    is_banded, scheme, path = isinstance(spec.noise, BandedNoise), spec.sampling.scheme, "mechanism.sampling.scheme"
+    batch = "…" if isinstance(spec.sampling, FullBatchSampling) else spec.sampling.batch_size
+    # whole blocks: other forms and schemes have other keys
+    draw, keep = (
+        f"mechanism.sampling to {{scheme: {each}, batch_size: {batch}}}" for each in ("cyclic_poisson", "fixed_order")
+    )
+    noise = f"mechanism.noise to {{form: %s, multiplier: {spec.noise.multiplier}}}"
+    if is_banded and scheme == "fixed_order":
+        yield Finding(
+            "P176",
+            "bands are accounted for with batches that are drawn at random from parts of the data in turn",
+            f"set {noise % 'previous_step'}, or {draw}",
+            path,
+        )
+    elif not is_banded and scheme == "cyclic_poisson":
         yield Finding(
             "P176",
             "noise that takes the step before back goes on for all of the run, and no amplification by sampling is "
             "proved for it",
-            "set mechanism.noise.form to banded, or mechanism.sampling.scheme to fixed_order",
+            f"set {noise % 'banded'}, or {keep}",
             path,
         )
-    elif scheme != "fixed_order":
+    elif is_banded and scheme != "cyclic_poisson":
+        yield Finding(
+            "P176",
+            f"with {scheme} batches a unit may take part in two steps of a band, and what it adds to both shows in the "
+            "noise that they share: there is no bound for that",
+            f"set {draw}, or use mechanism.kind dpsgd",
+            path,
+        )
+    elif not is_banded and scheme != "fixed_order":
         yield Finding(
             "P176",
             f"with {scheme} batches a unit may take part in two steps in a row, and what it adds to both shows in the "
             "noise that they share: there is no bound for that, and no amplification",
-            "set mechanism.sampling.scheme to fixed_order, or use mechanism.kind dpsgd",
+            f"set {keep}, or use mechanism.kind dpsgd",
             path,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -199,6 +200,27 @@ def test_what_has_no_account_is_refused_with_a_remedy(bands: Callable[..., Plan]
     findings: list[Any] = list(refusal.value.findings)
     assert [finding.code for finding in findings] == [code]
     assert remedy in findings[0].remedy
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        "{scheme: truncated_poisson, batch_size: 240, max_batch_size: 300}",
+        "{scheme: poisson, batch_size: 240}",
+        "{scheme: fixed_order, batch_size: 240}",
+    ],
+)
+def test_the_remedies_for_other_sampling_make_a_recipe(sampling: str) -> None:
+    """With other keys, too: of the scheme that was, and of the noise."""
+    text = LARGE.replace("{scheme: cyclic_poisson, batch_size: 1024}", sampling)
+    text = text.replace("{form: banded, multiplier: auto}", "{form: banded, multiplier: auto, bands: 3, power: 0.8}")
+    with pytest.raises(PlanRefused) as refusal:
+        plan(read_text(text, "bands.yaml", ()))
+    (finding,) = (each for each in refusal.value.findings if each.code != "P103")
+    remedies = re.findall(r"mechanism\.(?:noise|sampling) to \{.*?\}", finding.remedy)
+    assert remedies
+    for remedy in remedies:
+        assert plan(read_text(text, "bands.yaml", (remedy.replace(" to ", "="),))).events
 
 
 def test_bands_that_leave_more_noise_than_random_batches_are_warned_of() -> None:
