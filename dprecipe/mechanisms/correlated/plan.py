@@ -33,6 +33,11 @@ class CorrelatedPlan(ClippedPlan):
         raise TypeError(f"an event of kind {event.kind} has no correlated noise")
 
     @property
+    def draws_by_attempt(self) -> bool:
+        """True: units keep their places in an attempt, and noise begins with it."""
+        return True
+
+    @property
     def cycles(self) -> tuple[CycleGaussian, ...]:
         """The events of the passes, in order; none where parts of the data take turns."""
         return tuple(e for charge in self.events if isinstance(e := charge.event, CycleGaussian))
