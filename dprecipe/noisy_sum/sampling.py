@@ -232,6 +232,13 @@ class Pace:
             units += batch * max(0, int(min(events, end)) - first)
         return units * self.steps_per_event / self.size
 
+    def epochs_of(self, events: int) -> float:
+        """Returns the passes of `events` events as a number of epochs that `events_for` makes as many events of."""
+        epochs = float(self.passes(events))
+        while self.events_for(epochs, None) > events:  # a double above the exact number of passes
+            epochs = math.nextafter(epochs, 0.0)
+        return epochs
+
     @property
     def steps_per_epoch(self) -> int:
         """Number of steps in the first pass."""

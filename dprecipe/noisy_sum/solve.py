@@ -158,7 +158,7 @@ def solve(problem: Problem, min_multiplier: float = MIN_NOISE) -> Solution:
             raise PlanRefused([_too_long(facts)])
         path = "training.steps" if facts.training.steps is not None else "training.epochs"
         steps = events * pace.steps_per_event
-        solved[path] = steps if path.endswith("steps") else float(pace.passes(events))
+        solved[path] = steps if path.endswith("steps") else pace.epochs_of(events)
     elif multiplier is None or events is None:
         raise PlanRefused([two_free_variables(problem.path)])
     if epsilon is not None and _epsilon(problem.compose(multiplier, events), facts, budget.accountant) > epsilon:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 from dprecipe.contract.mechanism import Facts
 from dprecipe.contract.plan import Assumption, Plan
 from dprecipe.contract.stages import list_paid_steps
 from dprecipe.contract.table import list_kinds, mechanism_of
 from dprecipe.faults import Finding, PlanRefused
+from dprecipe.language.base import Auto
 from dprecipe.language.tuning import TUNABLE, Candidates, Tuning
 from dprecipe.language.words import join_with_or
 from dprecipe.planning.candidates import Point, check_score, describe_comparison, list_points, may_draw, trial_recipe
@@ -37,6 +39,15 @@ WHY_RANDOM = {
     "hyperband": "Hyperband",
     "population": "population-based training",
 }
+
+
+@runtime_checkable
+class HasChoices(Protocol):
+    """A `mechanism` block with values that may be `auto` and are no free variables: they follow from the others."""
+
+    @property
+    def choices(self) -> dict[str, float | int | Auto]:
+        """These values, by dotted path; any of them may be 1."""
 
 
 def check_tuning(recipe: Recipe) -> Iterator[Finding]:
@@ -207,6 +218,8 @@ def check_candidates(
         return []
     attached = tuple(attachments)
     ones: dict[str, float | None] = {**pin_prices(recipe), **dict.fromkeys(list_unsolved(recipe), 1)}
+    if "training.steps" in ones and all(each.key != "training.steps" for each in recipe.tuning.over):
+        ones |= {"training.steps": None, "training.epochs": 1}  # a single step may be no whole event
     findings: dict[str, Finding] = {}
     trial = trial_recipe(recipe, {}, ones)
     nominal = _plan_events(trial, attached)
@@ -297,6 +310,7 @@ def list_unsolved(recipe: Recipe) -> list[str]:
     training = recipe.training
     values = {
         **recipe.mechanism.solvable,
+        **(recipe.mechanism.choices if isinstance(recipe.mechanism, HasChoices) else {}),
         "training.epochs": training.epochs,
         "training.steps": training.steps,
     }

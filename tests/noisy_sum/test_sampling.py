@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -94,3 +95,13 @@ def test_dealt_batches_share_all_units() -> None:
     assert (pace.steps_per_event, pace.expected_batch) == (11, 101 / 11)
     assert [pace.events_for(2.5, None), pace.events_for(None, 22), pace.events_for(None, 23)] == [3, 2, 3]
     assert [pace.last_steps(2.5, None), pace.last_steps(None, 22), pace.last_steps(None, 23)] == [6, 11, 1]
+
+
+def test_a_solved_number_of_epochs_makes_the_events_that_it_was_solved_for() -> None:
+    """A double may lie above the exact number of passes; as many epochs would need an event more."""
+    for size, steps, batch in ((1438, 1, 7), (1438, 2, 100), (60_000, 4, 1024), (997, 16, 20)):
+        pace = Pace(steps, ((0, Fraction(batch)),), size, True)
+        for events in range(1, 400):
+            epochs = pace.epochs_of(events)
+            assert pace.events_for(epochs, None) == events
+            assert epochs == pytest.approx(float(pace.passes(events)), rel=1e-15)

@@ -41,9 +41,9 @@ NOISE_BUGS = (
         "linear",
         "noise is added twice: private enough, and not the program that was planned",
         GATE,
-        "        return add_noise(\n            value,",
+        "        noisy = add_noise(\n            value,",
         "        add_noise(value, distribution_of(ticket.event), scale, self._secrets.stream('noise', ticket.index))\n"
-        "        return add_noise(\n            value,",
+        "        noisy = add_noise(\n            value,",
         caught_by="probe",
         always=True,
     ),
@@ -117,8 +117,8 @@ NOISE_BUGS = (
         "bands",
         "the noise of earlier steps is kept and never taken back: the fresh noise of all steps stays in the model",
         GATE,
-        "earlier = [self._take_back(strategy, value, shard)]",
-        "self._take_back(strategy, value, shard)",
+        "earlier = [self._take_back(strategy, value, noises)]",
+        "self._take_back(strategy, value, noises)",
         caught_by="probe",
         always=True,
     ),
@@ -190,12 +190,12 @@ NOISE_BUGS = (
         "layers",
         "the two halves of the sum get the same noise: their difference has none",
         GATE,
-        "        return add_noise(\n            value,",
+        "        noisy = add_noise(\n            value,",
         "        add_noise(value[: len(value) // 2], distribution_of(ticket.event), scale, stream)\n"
         '        stream = self._secrets.stream("noise", number)\n'
         "        add_noise(value[len(value) // 2 :], distribution_of(ticket.event), scale, stream)\n"
         "        return value\n"
-        "        return add_noise(\n            value,",
+        "        noisy = add_noise(\n            value,",
         always=True,
     ),
     bug(
@@ -211,10 +211,10 @@ NOISE_BUGS = (
         "layers",
         "the last layer of the sum, weights and biases, gets no noise",
         GATE,
-        "        return add_noise(\n            value,",
+        "        noisy = add_noise(\n            value,",
         "        value[:-170].copy_(add_noise(value[:-170].clone(), distribution_of(ticket.event), scale, stream))\n"
         "        return value\n"
-        "        return add_noise(\n            value,",
+        "        noisy = add_noise(\n            value,",
     ),
     bug(
         "noise_of_half_a_turn",

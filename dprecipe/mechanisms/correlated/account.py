@@ -20,7 +20,7 @@ from dprecipe.mechanisms.correlated.schema import BandedNoise, Correlated, Previ
 from dprecipe.noisy_sum import clip_rules, solve
 from dprecipe.noisy_sum.clip import AdaptiveClip, NormSchedule, PerLayerClip
 from dprecipe.noisy_sum.clipped_plan import plan_clip
-from dprecipe.noisy_sum.sampling import CyclicPoissonSampling, FixedOrderSampling
+from dprecipe.noisy_sum.sampling import CyclicPoissonSampling, FixedOrderSampling, FullBatchSampling
 
 Run = PassesRun | GroupedRun
 
@@ -41,37 +41,42 @@ def run_of(spec: Correlated, facts: Facts) -> Run:
 
 def check_sampling(spec: Correlated) -> Iterator[Finding]:
     """Units keep their places or their parts: with other batches, nothing bounds how their steps add up."""
-    scheme, path = spec.sampling.scheme, "mechanism.sampling.scheme"
-    if isinstance(spec.noise, BandedNoise):
-        if scheme == "fixed_order":
-            yield Finding(
-                "P176",
-                "bands are accounted for with batches that are drawn at random from parts of the data in turn",
-                "set mechanism.noise.form to previous_step, or mechanism.sampling.scheme to cyclic_poisson",
-                path,
-            )
-        elif scheme != "cyclic_poisson":
-            yield Finding(
-                "P176",
-                f"with {scheme} batches a unit may take part in two steps of a band, and what it adds to both shows in "
-                "the noise that they share: there is no bound for that",
-                "set mechanism.sampling.scheme to cyclic_poisson, or use mechanism.kind dpsgd",
-                path,
-            )
-    elif scheme == "cyclic_poisson":
+    is_banded, scheme, path = isinstance(spec.noise, BandedNoise), spec.sampling.scheme, "mechanism.sampling.scheme"
+    batch = "…" if isinstance(spec.sampling, FullBatchSampling) else spec.sampling.batch_size
+    # whole blocks: other forms and schemes have other keys
+    draw, keep = (
+        f"mechanism.sampling to {{scheme: {each}, batch_size: {batch}}}" for each in ("cyclic_poisson", "fixed_order")
+    )
+    noise = f"mechanism.noise to {{form: %s, multiplier: {spec.noise.multiplier}}}"
+    if is_banded and scheme == "fixed_order":
+        yield Finding(
+            "P176",
+            "bands are accounted for with batches that are drawn at random from parts of the data in turn",
+            f"set {noise % 'previous_step'}, or {draw}",
+            path,
+        )
+    elif not is_banded and scheme == "cyclic_poisson":
         yield Finding(
             "P176",
             "noise that takes the step before back goes on for all of the run, and no amplification by sampling is "
             "proved for it",
-            "set mechanism.noise.form to banded, or mechanism.sampling.scheme to fixed_order",
+            f"set {noise % 'banded'}, or {keep}",
             path,
         )
-    elif scheme != "fixed_order":
+    elif is_banded and scheme != "cyclic_poisson":
+        yield Finding(
+            "P176",
+            f"with {scheme} batches a unit may take part in two steps of a band, and what it adds to both shows in the "
+            "noise that they share: there is no bound for that",
+            f"set {draw}, or use mechanism.kind dpsgd",
+            path,
+        )
+    elif not is_banded and scheme != "fixed_order":
         yield Finding(
             "P176",
             f"with {scheme} batches a unit may take part in two steps in a row, and what it adds to both shows in the "
             "noise that they share: there is no bound for that, and no amplification",
-            "set mechanism.sampling.scheme to fixed_order, or use mechanism.kind dpsgd",
+            f"set {keep}, or use mechanism.kind dpsgd",
             path,
         )
 
@@ -138,8 +143,7 @@ def check_passes(run: PassesRun) -> Iterator[Finding]:
             "training.epochs",
         )
     elif run.passes is not None and run.passes > MAX_PASSES:
-        path = "training.epochs" if training.steps is None else "training.steps"
-        yield refuse_passes("the run has", MAX_PASSES, path)
+        yield refuse_passes("the run has", MAX_PASSES, run)
 
 
 def check_groups(run: GroupedRun) -> Iterator[Finding]:
@@ -147,17 +151,18 @@ def check_groups(run: GroupedRun) -> Iterator[Finding]:
     if (finding := run.check_choice()) is not None:
         yield finding
         return
-    bands, steps, batch = run.noise.bands, run.facts.training.steps, run.sampling.batch_size
-    if bands == "auto":
-        return
-    if bands * batch > run.facts.size:
+    bands, steps, batch, size = run.noise.bands, run.facts.training.steps, run.sampling.batch_size, run.facts.size
+    parts = 1 if bands == "auto" else bands
+    if parts * batch > size:
+        remedies = [f"set mechanism.sampling.batch_size to at most {size // parts}"] if parts <= size else []
+        remedies += [f"lower mechanism.noise.bands to at most {size // batch or size}"] if parts > 1 else []
         yield Finding(
             "P105",
-            f"a step draws {batch:,} units on average, and a part of the data has {run.facts.size / bands:,.10g}",
-            f"set mechanism.sampling.batch_size to at most {run.facts.size // bands}, or lower mechanism.noise.bands",
+            f"a step draws {batch:,} units on average, and a part of the data has {size / parts:,.10g}",
+            ", or ".join(remedies),
             "mechanism.sampling.batch_size",
         )
-    if isinstance(steps, int) and steps % bands:
+    elif bands != "auto" and isinstance(steps, int) and steps % bands:
         yield _refuse_part(steps, bands, f"a group of {bands:,}: a group")
 
 

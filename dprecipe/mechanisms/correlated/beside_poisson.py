@@ -61,9 +61,15 @@ def compare_with_poisson(plan: CorrelatedPlan, facts: Facts) -> Iterator[Finding
             "P177",
             f"at ε = {cap:g}, batches of the same size that are drawn at random leave less noise in the iterates: "
             f"{poisson:.3g} clip norms, {'these bands' if banded else 'this order'} {plan.noise_in_iterates:.3g}",
-            "set mechanism.noise.bands to auto"
+            _fewer_bands(facts)
             if banded
             else "use mechanism.kind dpsgd with scheme: poisson, where records can be read in any order",
             "mechanism.noise.bands" if banded else "mechanism.sampling.scheme",
             severity=Severity.WARNING,
         )
+
+
+def _fewer_bands(facts: Facts) -> str:
+    """Says how to have fewer bands: they are chosen for a length, so not where that is `auto`, too."""
+    is_free = "auto" in (facts.training.epochs, facts.training.steps)
+    return "lower mechanism.noise.bands" if is_free else "set mechanism.noise.bands to auto"

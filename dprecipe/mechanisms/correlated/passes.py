@@ -79,10 +79,11 @@ class PassesRun:
         multiplier = self.problem.multiplier
         if multiplier is None or self.facts.cap is None:
             raise PlanRefused([solve.two_free_variables(NOISE)])
-        if findings := solve.check(self._lasting(1)[1].problem):
+        _, one = self._lasting(1)
+        if findings := solve.check_batch_sizes(one.pace, one.facts) or solve.check(one.problem):
             raise PlanRefused(findings)
         if self._holds(multiplier, limit):
-            raise PlanRefused([refuse_passes("the budget holds", limit, "training.epochs")])
+            raise PlanRefused([refuse_passes("the budget holds", limit, self)])
         fits, exceeds = 1, limit
         while exceeds - fits > 1:
             middle = (fits + exceeds) // 2
@@ -107,12 +108,15 @@ class PassesRun:
         )
 
 
-def refuse_passes(start: str, limit: int, path: str) -> Finding:
-    """Returns the finding for a run of too many passes."""
+def refuse_passes(start: str, limit: int, run: PassesRun) -> Finding:
+    """Returns the finding for a run of more than `limit` passes."""
+    in_steps = run.facts.training.steps is not None
+    path = "training.steps" if in_steps else "training.epochs"
     return Finding(
         "P178",
         f"{start} more than {limit:,} passes: each of them is an event",
-        "shorten the run, give it more noise, or use mechanism.kind dpsgd",
+        f"set {path} to {'a multiple of ' + str(run.batches) + ', ' if in_steps else ''}at most "
+        f"{limit * run.batches if in_steps else limit}; or use mechanism.kind dpsgd",
         path,
     )
 

@@ -33,6 +33,11 @@ class CorrelatedPlan(ClippedPlan):
         raise TypeError(f"an event of kind {event.kind} has no correlated noise")
 
     @property
+    def draws_by_attempt(self) -> bool:
+        """True: units keep their places in an attempt, and noise begins with it."""
+        return True
+
+    @property
     def cycles(self) -> tuple[CycleGaussian, ...]:
         """The events of the passes, in order; none where parts of the data take turns."""
         return tuple(e for charge in self.events if isinstance(e := charge.event, CycleGaussian))
@@ -72,9 +77,9 @@ class CorrelatedPlan(ClippedPlan):
         strategy = self.strategy
         if isinstance(strategy, PreviousStep):
             return math.hypot(1.0, strategy.previous)
-        from dprecipe.privacy.correlation.series import inverse_of
+        from dprecipe.privacy.correlation.series import last_deviation
 
-        return round_up(math.hypot(*inverse_of(strategy, self.length.steps)))
+        return round_up(last_deviation(strategy, self.length.steps))
 
     def describe(self) -> list[tuple[str, str]]:
         name = "clip norm" if self.clip.norms is None or len(set(self.clip.norms)) == 1 else "clip norms"

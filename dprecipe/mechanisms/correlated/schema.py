@@ -89,9 +89,16 @@ class Correlated(Block):
 
     @property
     def solvable(self) -> dict[str, float | int | Auto]:
-        """The values that may be `auto`, by dotted path. λ, bands and their power are no free variables: they follow
-        from length and budget."""
+        """The free variables that may be `auto`, by dotted path."""
         return {"mechanism.noise.multiplier": self.noise.multiplier}
+
+    @property
+    def choices(self) -> dict[str, float | int | Auto]:
+        """The other values that may be `auto`: λ, or bands and their power. They follow from length and budget."""
+        noise = self.noise
+        if isinstance(noise, PreviousStepNoise):
+            return {"mechanism.noise.previous": noise.previous}
+        return {"mechanism.noise.bands": noise.bands, "mechanism.noise.power": noise.power}
 
 
 BLOCK = Correlated

@@ -96,6 +96,11 @@ class EncodedPlan(UsualPlan):
         return self.expected_batch if self.slots is None else float(self.slots)
 
     @property
+    def draws_by_attempt(self) -> bool:
+        """True if units keep their micro-batches in an attempt."""
+        return self.slots is not None
+
+    @property
     def dimension(self) -> int:
         """Number of coordinates of a sum."""
         return sum(self.groups)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from dprecipe.privacy.correlation.series import PREFIX_SUMS, LinearDescent, rms_error, squared_errors
+from dprecipe.privacy.correlation.series import PREFIX_SUMS, LinearDescent, mean_squared_error, rms_error
 from dprecipe.privacy.correlation.strategies import Banded, PreviousStep, make_bands
 
 PREVIOUS = (0.0, *(i / 100 for i in range(50, 100)))
@@ -42,8 +42,8 @@ def choose_power(
 ) -> float:
     """Returns the one of `powers` with which `bands` bands leave the least noise in the iterates, at a given ε."""
     candidates = [make_bands(bands, power) for power in powers]
-    errors_GT = squared_errors(np.array([each.bands for each in candidates]), (1.0,), steps, descent)
-    squares_G = np.array([each.norm for each in candidates]) ** 2 * errors_GT.mean(axis=-1)
+    errors_G = mean_squared_error(np.array([each.bands for each in candidates]), (1.0,), steps, descent)
+    squares_G = np.array([each.norm for each in candidates]) ** 2 * errors_G
     return powers[int(squares_G.argmin())]
 
 

@@ -23,6 +23,9 @@ class LinearDescent:
 
 
 PREFIX_SUMS = LinearDescent()
+EXACT = 1 << 14
+"""Steps whose coefficients are computed one by one. With at most 64 bands, later ones are the same again, after as many
+steps as there are bands at the most: a run of millions is planned, and verified, within seconds."""
 
 
 def column_of(strategy: Strategy, steps: int) -> Array:
@@ -60,9 +63,30 @@ def squared_errors(bands: ArrayLike, taps: ArrayLike, steps: int, descent: Linea
     return result
 
 
+def mean_squared_error(bands: ArrayLike, taps: ArrayLike, steps: int, descent: LinearDescent = PREFIX_SUMS) -> Array:
+    """Returns the mean of `squared_errors` over the steps. What a step adds is taken to repeat after `EXACT` steps."""
+    exact, period = min(steps, EXACT), np.atleast_1d(bands).shape[-1]
+    errors = squared_errors(bands, taps, exact, descent)
+    if exact == steps:
+        result: Array = errors.mean(axis=-1)
+        return result
+    rest, last = steps - exact, errors[..., -1]
+    slope = (last - errors[..., -1 - period]) / period
+    result = (errors.sum(axis=-1) + rest * last + slope * (rest * (rest + 1) / 2)) / steps
+    return result
+
+
 def rms_error(strategy: Strategy, steps: int, descent: LinearDescent = PREFIX_SUMS) -> float:
     """Returns the root of the mean variance of the noise in the iterates of a run, at noise multiplier 1."""
-    return math.sqrt(float(squared_errors(strategy.bands, strategy.taps, steps, descent).mean()))
+    return math.sqrt(float(mean_squared_error(strategy.bands, strategy.taps, steps, descent)))
+
+
+def last_deviation(strategy: Strategy, steps: int) -> float:
+    """Returns the standard deviation of the noise of the last step: the norm of `inverse_of`, which is taken to repeat
+    after `EXACT` steps."""
+    inverse_N, period = inverse_of(strategy, min(steps, EXACT)), len(strategy.bands)
+    rest = max(0, steps - EXACT)
+    return math.hypot(*inverse_N, math.sqrt(rest / period) * math.hypot(*inverse_N[-period:]))
 
 
 def _multiply(series: Array, factor: Array) -> Array:

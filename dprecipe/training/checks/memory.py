@@ -23,6 +23,7 @@ from typing import final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dprecipe.contract.plan import Plan
 from dprecipe.data.augment import make_augmentation
@@ -36,8 +37,8 @@ from dprecipe.progress import report_progress
 from dprecipe.training.checks.memory_meter import MemoryMeter, fits, meter_of
 from dprecipe.training.engine.full_precision import in_run_precision
 from dprecipe.training.engine.planning import forget_plans
-from dprecipe.training.engine.sizes import batch_size_bound, one_size
-from dprecipe.training.processes.processes import Processes
+from dprecipe.training.engine.sizes import batch_size_bound, one_size, widest_type
+from dprecipe.training.processes.processes import Processes, world_size
 from dprecipe.training.program.program import StepwiseProgram, Synthetic, records_at_once
 from dprecipe.training.program.records import Store
 from dprecipe.training.publish.provenance import UNTESTED
@@ -166,10 +167,21 @@ def run_synthetic_step(
             if ticket is None:
                 raise RunFailed("the gate admits not even one event of the plan")
             located = locate_failures(program.model, "it saw synthetic records", remedy)
+            kept = _fill_kept_noise(plan, program)
             with in_run_precision(), located if program.custom_model else nullcontext():
                 module.try_out(ticket, np.arange(count))
+            del kept  # until here it takes its memory
         finally:
             ledger.abandon()
+
+
+def _fill_kept_noise(plan: Plan, program: StepwiseProgram) -> list[Tensor]:
+    """Returns vectors as large as those that a run with bands keeps from its first steps on."""
+    bands = max(1 if (s := c.event.strategy) is None else len(s.bands) for c in plan.mechanism_plan.events)
+    trained = sum(parameter.numel() for parameter in program.model.parameters() if parameter.requires_grad)
+    own = trained if plan.runtime.sharding == "none" else math.ceil(trained / world_size())
+    device = widest_type(program.device)
+    return [torch.ones(own, dtype=torch.float64, device=device) for _ in range(bands - 1)]
 
 
 FIRST = 8

@@ -15,6 +15,7 @@ charges including this event by the budget.
 | an empty batch | its sum of zeros is released with noise, and charged like any other |
 | a non-finite record | the clipped sum already excludes it (`engine.clipped_sum`); the charge is the same |
 | a noise scale of 0 | a fault (`dprecipe.training.steps.noise`): no sum is released without noise |
+| noise can't be added (no memory) | nothing is released; with bands, what was kept is dropped, and noise begins again |
 | a ticket that is used up, or a sum bounded in another norm than the event's | a fault, before noise is drawn |
 | a crash between reservation and settlement | the whole block counts as spent |
 | the ledger can't be written | a fault, before noise is drawn |
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Sequence
 from typing import final
 
@@ -99,7 +100,7 @@ class SumNoise:
         self._secrets = secrets
         self._before: dict[int, int] = {}
         """The number of the last release's stream, by shard."""
-        self._noises: defaultdict[int, deque[Tensor]] = defaultdict(deque)
+        self._noises: dict[int, deque[Tensor]] = {}
         """The noise of the last releases with bands, the latest last, by shard: in scales, which may differ from step
         to step, and in float64, since errors of a recursion depend on what was released."""
 
@@ -124,6 +125,7 @@ class SumNoise:
         if clipped.norm != ticket.event.norm:
             raise InternalFault(f"a sum bounded in the {clipped.norm} norm, for an event in {ticket.event.norm}")
         ticket.used += 1
+        noises = self._noises.pop(shard, deque[Tensor]())  # a release that fails leaves none: noise begins again
         number = (shard << 64) + (ticket.index << 32) + ticket.used
         before, self._before[shard] = self._before.get(shard), number
         stream, strategy = self._secrets.stream("noise", number), ticket.event.strategy
@@ -133,18 +135,20 @@ class SumNoise:
         if isinstance(strategy, PreviousStep) and strategy.previous and before is not None:
             earlier = [(-strategy.previous, self._secrets.stream("noise", before))]
         elif isinstance(strategy, Banded) and len(strategy.bands) > 1:
-            earlier = [self._take_back(strategy, value, shard)]
-        return add_noise(
+            earlier = [self._take_back(strategy, value, noises)]
+        noisy = add_noise(
             value,
             distribution_of(ticket.event),
             scale.to(value) if isinstance(scale, Tensor) else scale,
             stream,
             *earlier,
         )
+        self._noises[shard] = noises
+        return noisy
 
-    def _take_back(self, strategy: Banded, like_P: Tensor, shard: int) -> Tensor:
-        """Returns -Σ c_j w_{t-j}, in scales, in the memory that w_t of this release takes."""
-        noises, weights = self._noises[shard], strategy.bands[1:]
+    def _take_back(self, strategy: Banded, like_P: Tensor, noises: deque[Tensor]) -> Tensor:
+        """Returns -Σ c_j w_{t-j}, in scales, in the memory that w_t of this release takes: the last of `noises`."""
+        weights = strategy.bands[1:]
         taken_P = noises.popleft().mul_(-weights[-1]) if len(noises) == len(weights) else torch.zeros_like(like_P)
         for weight, noise_P in zip(weights, reversed(noises), strict=False):  # fewer, at first
             taken_P.sub_(noise_P, alpha=weight)

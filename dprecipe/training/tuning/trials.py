@@ -4,7 +4,8 @@ What it costs is in the ledger of the whole.
 
 | what ends an attempt | the run |
 |---|---|
-| a fault before it has charged anything, or the user | is made once the cause is gone |
+| a fault before it has charged anything | is made once the cause is gone |
+| the user | goes on; it is made again where an attempt draws what holds for all of its steps, such as places |
 | a kill, which is assumed to come from outside | is made again with noise of its own: nothing of it was seen |
 | a fault of its own, after that | is lost: it comes last and is not made again; the fault may depend on its noise |
 """
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 from copy import copy
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import final
+from typing import Protocol, final, runtime_checkable
 
 from dprecipe import durable
 from dprecipe.contract.plan import Plan, RecipeSource
@@ -41,6 +42,16 @@ Constants = tuple[StageConstants, ...]
 """Constants that the paid steps of preprocessing released, before all runs."""
 REFUSED, NO_MODEL = "refused", "lost"
 """The files that stand for a run whose values make no model, and for one that was lost; the second says why."""
+
+
+@runtime_checkable
+class DrawsByAttempt(Protocol):
+    """A plan that knows whether an attempt draws something that holds for all of its steps. A run that goes on in a
+    later attempt draws it again, and is not the mechanism that one is which was never stopped."""
+
+    @property
+    def draws_by_attempt(self) -> bool:
+        """True if it does."""
 
 
 @final
@@ -174,19 +185,23 @@ def _open_or_create(path: Path, trial: Plan) -> RunFolder:
     """Returns the folder of a run that ended its last attempt in order, or a new one."""
     folder = RunFolder(path)
     if path.exists():
-        if _can_go_on(folder):
+        if _can_go_on(folder, trial):
             return RunFolder.open(path, trial)
         shutil.rmtree(path)
     return RunFolder.create(path, trial)
 
 
-def _can_go_on(folder: RunFolder) -> bool:
-    """Returns True if all that was reserved did run, so that no step is lost."""
+def _can_go_on(folder: RunFolder, trial: Plan) -> bool:
+    """Returns True if all that was reserved did run, so that no step is lost, and a run that goes on has the law of one
+    that was never stopped: bounds for the best of several runs are for runs that are all the same mechanism."""
     try:
         ledger = ledgers.read(folder.ledger)
     except RunFailed:
         return False
-    return ledger.stop_reason in ("interrupted", "completed") and not ledger.unsettled and not ledger.torn
+    planned = trial.mechanism_plan
+    begins_anew = isinstance(planned, DrawsByAttempt) and planned.draws_by_attempt
+    ends = ("completed",) if begins_anew else ("interrupted", "completed")
+    return ledger.stop_reason in ends and not ledger.unsettled and not ledger.torn
 
 
 def _count_charged(folder: RunFolder) -> float:

@@ -168,6 +168,33 @@ def test_passes_are_whole_and_not_too_many() -> None:
         assert [finding.code for finding in account.check(spec(), facts(**length))] == ["P178"]
 
 
+@pytest.mark.parametrize(
+    ("length", "remedy"),
+    [
+        ({"epochs": "auto"}, "set training.epochs to at most 1000;"),
+        ({"steps": "auto"}, "set training.steps to a multiple of 59, at most 59000;"),
+        ({"steps": 1001 * STEPS}, "set training.steps to a multiple of 59, at most 59000;"),
+    ],
+)
+def test_the_remedy_for_too_many_passes_is_a_length_that_is_allowed(length: dict[str, Any], remedy: str) -> None:
+    """More noise would make them more, where the budget decides."""
+    findings = account.check(spec(1e6), facts(**length))
+    if not findings:
+        with pytest.raises(PlanRefused) as refusal:
+            account.plan(spec(1e6), facts(**length))
+        findings = list(refusal.value.findings)
+    (finding,) = findings
+    assert finding.code == "P178"
+    assert finding.remedy.startswith(remedy)
+    assert finding.path == f"training.{next(iter(length))}"
+
+
+def test_a_pass_that_is_too_long_is_refused_where_the_length_is_solved() -> None:
+    with pytest.raises(PlanRefused) as refusal:
+        account.plan(spec(1e6), facts(size=11_000_000 * BATCH, epochs="auto"))
+    assert [finding.code for finding in refusal.value.findings] == ["P109"]
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_small_budgets_are_told_what_poisson_batches_would_leave(epsilon: float) -> None:
     """P177, below ε = 2: figures of the study for n = 586, ten passes: 1.82, 1.68 and 1.19 times the noise."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -161,6 +162,16 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, str]] = {
     "adaptive clipping": (("mechanism.clip={mode: adaptive, norm: 0.3}",), "P176", "flat"),
     "a schedule": (("mechanism.clip.norm={schedule: linear, from: 1.0, to: 0.1}",), "P176", "one number"),
     "a part smaller than a batch": (("mechanism.noise.bands=6",), "P105", "239"),
+    "a batch larger than the data": (
+        ("mechanism.noise.bands=auto", "mechanism.sampling.batch_size=2000"),
+        "P105",
+        "1438",
+    ),
+    "more bands than units": (
+        ("mechanism.noise.bands=60", "mechanism.sampling.batch_size=2", "data.size=50", "training.steps=60"),
+        "P105",
+        "lower mechanism.noise.bands to at most 25",
+    ),
     "part of a group": (("training.steps=20",), "P178", "18 or 21"),
     "bands without a budget": (
         ("mechanism.noise.bands=auto", "mechanism.noise.multiplier=4.0", "budget.epsilon=auto"),
@@ -191,12 +202,43 @@ def test_what_has_no_account_is_refused_with_a_remedy(bands: Callable[..., Plan]
     assert remedy in findings[0].remedy
 
 
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        "{scheme: truncated_poisson, batch_size: 240, max_batch_size: 300}",
+        "{scheme: poisson, batch_size: 240}",
+        "{scheme: fixed_order, batch_size: 240}",
+    ],
+)
+def test_the_remedies_for_other_sampling_make_a_recipe(sampling: str) -> None:
+    """With other keys, too: of the scheme that was, and of the noise."""
+    text = LARGE.replace("{scheme: cyclic_poisson, batch_size: 1024}", sampling)
+    text = text.replace("{form: banded, multiplier: auto}", "{form: banded, multiplier: auto, bands: 3, power: 0.8}")
+    with pytest.raises(PlanRefused) as refusal:
+        plan(read_text(text, "bands.yaml", ()))
+    (finding,) = (each for each in refusal.value.findings if each.code != "P103")
+    remedies = re.findall(r"mechanism\.(?:noise|sampling) to \{.*?\}", finding.remedy)
+    assert remedies
+    for remedy in remedies:
+        assert plan(read_text(text, "bands.yaml", (remedy.replace(" to ", "="),))).events
+
+
 def test_bands_that_leave_more_noise_than_random_batches_are_warned_of() -> None:
     """P177: sixteen bands at ε = 0.5 leave 1.14 times the noise; `auto` is the remedy, and takes one."""
     made = large("budget.epsilon=0.5", "mechanism.noise.bands=16")
     (warning,) = (each for each in made.warnings if each.code in ("P177", "P179"))
     assert (warning.code, warning.severity) == ("P177", Severity.WARNING)
     assert "auto" in warning.remedy
+
+
+def test_the_remedy_is_no_auto_where_the_length_is_auto() -> None:
+    made = large(
+        "budget.epsilon=0.5",
+        "mechanism.noise={form: banded, multiplier: 9.0, bands: 16, power: 0.8}",
+        "training.epochs=auto",
+    )
+    (warning,) = (each for each in made.warnings if each.code == "P177")
+    assert warning.remedy == "lower mechanism.noise.bands"
 
 
 def test_bands_that_would_not_fit_into_memory_are_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

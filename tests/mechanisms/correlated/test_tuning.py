@@ -31,6 +31,40 @@ def test_the_budget_is_for_the_best_of_all_runs(form: str, request: pytest.Fixtu
 
 
 @pytest.mark.parametrize(
+    ("form", "overrides", "solved"),
+    [
+        pytest.param("cycles", ("mechanism.noise.previous=auto",), "mechanism.noise.previous", id="share"),
+        pytest.param("bands", ("mechanism.noise.power=auto",), "mechanism.noise.power", id="power"),
+        pytest.param(
+            "bands", ("mechanism.noise.bands=auto", "mechanism.noise.power=auto"), "mechanism.noise.bands", id="bands"
+        ),
+        pytest.param(
+            "cycles",
+            ("training.epochs=null", "training.steps=auto", "mechanism.noise.multiplier=16"),
+            "training.steps",
+            id="passes",
+        ),
+        pytest.param(
+            "bands", ("training.steps=auto", "mechanism.noise.multiplier=9"), "training.steps", id="groups in steps"
+        ),
+        pytest.param(
+            "bands",
+            ("training.steps=null", "training.epochs=auto", "mechanism.noise.multiplier=9"),
+            "training.epochs",
+            id="groups in epochs",
+        ),
+    ],
+)
+def test_what_is_auto_is_solved_for_all_runs(
+    form: str, overrides: tuple[str, ...], solved: str, request: pytest.FixtureRequest
+) -> None:
+    tuned = request.getfixturevalue(form)(LEARNING_RATES, *overrides)
+    assert tuned.solved[solved] > 0
+    (charge,) = tuned.events
+    assert charge.event.base == tuned.mechanism_plan.events
+
+
+@pytest.mark.parametrize(
     ("form", "key", "values"),
     [("cycles", "mechanism.noise.previous", "0.5, 0.8"), ("bands", "mechanism.noise.bands", "1, 3")],
 )

@@ -159,6 +159,8 @@ def test_microbatches_cost_twice_the_noise() -> None:
     assert several.mechanism_plan.slots == 20
     assert several.mechanism_plan.divisor == 20.0  # the divisor: the public number of codes
     assert several.mechanism_plan.expected_batch == 100.0
+    drawn = [each.mechanism_plan.draws_by_attempt for each in (one, several)]
+    assert drawn == [False, True]  # units keep their micro-batches in an attempt
 
 
 def test_microbatches_with_other_noise_are_bounded_by_renyi_alone() -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dprecipe.privacy.correlation.choice import choose_power
 from dprecipe.privacy.correlation.sensitivity import ordered_sensitivity
 from dprecipe.privacy.correlation.series import (
+    EXACT,
     LinearDescent,
     column_of,
     divide_series,
     inverse_of,
+    last_deviation,
     rms_error,
     squared_errors,
 )
@@ -129,3 +133,21 @@ def test_many_strategies_at_once_are_each_by_itself() -> None:
     together = squared_errors(np.array([each.bands for each in candidates]), (1.0,), 20, LinearDescent(0.5))
     for strategy, errors_T in zip(candidates, together, strict=True):
         assert errors_T == pytest.approx(squared_errors(strategy.bands, (1.0,), 20, LinearDescent(0.5)))
+
+
+@pytest.mark.parametrize(("bands", "power"), [(1, 1.0), (2, 0.8), (8, 0.94), (32, 0.98), (16, 1.0), (64, 0.2)])
+def test_long_runs_are_continued_as_they_repeat(bands: int, power: float) -> None:
+    """Bands of equal coefficients repeat themselves after as many steps; others are constant long before."""
+    strategy, steps = make_bands(bands, power), 2 * EXACT + 1000
+    exact = squared_errors(strategy.bands, strategy.taps, steps).mean()
+    assert rms_error(strategy, steps) ** 2 == pytest.approx(exact, rel=1e-3)
+    assert last_deviation(strategy, steps) == pytest.approx(np.linalg.norm(inverse_of(strategy, steps)), rel=1e-3)
+
+
+def test_a_run_of_millions_of_steps_is_planned_at_once() -> None:
+    """`verify` plans it again, within a limit of processor time: without, the run would end without a release."""
+    start = time.process_time()
+    power = choose_power(32, 10_000_000)
+    assert 0.9 < power <= 1
+    assert rms_error(make_bands(32, power), 10_000_000) > 0
+    assert time.process_time() - start < 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from dprecipe.training.program.program import Sets, StepwiseProgram, Synthetic, 
 from dprecipe.training.program.records import StoredBatch
 from dprecipe.training.steps import clipped_sums as train
 from dprecipe.training.steps import stepwise
+from dprecipe.training.steps.noisy_steps import NoisySteps
 from tests.modules import DigitsNet
 
 
@@ -108,6 +110,38 @@ def test_a_step_that_is_tried_leaves_nothing(small: Small, more: tuple[str, ...]
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.random.get_rng_state(), state)
     assert np.random.get_state()[1].tolist() == drawn
+
+
+@pytest.mark.parametrize(
+    ("noise", "scheme", "kept"),
+    [
+        ("{form: banded, bands: 4, power: 0.8, multiplier: auto}", "cyclic_poisson", 3),
+        ("{form: previous_step, multiplier: auto}", "fixed_order", 0),
+    ],
+)
+def test_a_step_that_is_tried_has_the_noise_that_later_steps_keep(
+    small: Small, monkeypatch: pytest.MonkeyPatch, noise: str, scheme: str, kept: int
+) -> None:
+    """A run would spend on its first steps, and find no memory in a later one: again and again."""
+    result = small(
+        f"mechanism={{kind: correlated, clip: {{norm: 1.0}}, noise: {noise}, "
+        f"sampling: {{scheme: {scheme}, batch_size: 64}}}}",
+        "training.steps=null",
+        "training.epochs=2",
+    )
+    model, _ = build_started_model(result, describe_data(result.data))
+    size = sum(parameter.numel() for parameter in model.parameters())
+    there: list[int] = []
+
+    def count(*given: Any) -> None:
+        known = (each for each in gc.get_objects() if isinstance(each, Tensor))
+        there.append(sum(each.dtype == torch.float64 and each.numel() == size for each in known))
+
+    monkeypatch.setattr(NoisySteps, "try_out", count)
+    count()
+    run_synthetic_step(result, train.build, program_of(model, Synthetic(result), Form.of((1, 8, 8))), 64)
+    before, within = there
+    assert within - before == kept
 
 
 def test_other_errors_are_not_taken_for_it() -> None:

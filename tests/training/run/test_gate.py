@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian, PoissonLaplace
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.clipping import Norm
+from dprecipe.training.run import gate as gate_module
 from dprecipe.training.run.gate import Gate, SumNoise, Ticket
 from dprecipe.training.steps.noise import _CpuBuffer, add_noise
 
@@ -343,7 +345,33 @@ def test_a_single_band_keeps_nothing_and_draws_what_dp_sgd_draws(tmp_path: Path)
     plain = gate(tmp_path / "plain", 3, PoissonGaussian(0.5, 20.0))
     for ours, theirs in zip(release_all(one, ZERO), release_all(plain, ZERO), strict=True):
         assert torch.equal(ours, theirs)
-    assert not one._noise._noises
+    assert not any(one._noise._noises.values())
+
+
+def test_after_a_release_that_failed_banded_noise_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was kept was overwritten in part, and the step's own noise is lost: to go on with it would correlate steps
+    that the account takes for independent."""
+    real, failing = add_noise, [4]
+
+    def fail(*given: Any) -> torch.Tensor:
+        failing[0] -= 1
+        if not failing[0]:
+            raise torch.OutOfMemoryError
+        return real(*given)
+
+    monkeypatch.setattr(gate_module, "add_noise", fail)
+    noise, begun = SumNoise(Secrets(1)), SumNoise(Secrets(1))
+    for event in (1, 2):
+        ticket, other = Ticket(BANDS, event), Ticket(BANDS, event)
+        for step in range(3):
+            if (event, step) == (2, 0):
+                with pytest.raises(torch.OutOfMemoryError):
+                    noise.release(ticket, ClippedSum(torch.zeros(500), 1.0))
+                other.used = 1
+                continue
+            released = noise.release(ticket, ClippedSum(torch.zeros(500), 1.0))
+            if event == 2:
+                assert torch.equal(released, begun.release(other, ClippedSum(torch.zeros(500), 1.0)))
 
 
 def test_each_shard_keeps_its_own_noise() -> None:

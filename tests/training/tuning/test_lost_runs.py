@@ -10,7 +10,7 @@ import pytest
 
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import DataFault, Interrupted, RunFailed
-from dprecipe.privacy.ledger import LedgerWriter
+from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.training.run.folder import RunFolder
 from dprecipe.training.run.trial_result import locate_result
 from dprecipe.training.tuning import order as orders
@@ -100,6 +100,30 @@ def test_a_resumed_run_that_can_not_go_on_draws_nothing_and_is_not_lost(
     with pytest.raises(DataFault):
         trials.make(0, POINT)
     assert not trials.is_done(0)
+
+
+CORRELATED = (
+    "mechanism={kind: correlated, clip: {norm: 1.0}, noise: {form: banded, bands: 2, power: 0.8, multiplier: auto}, "
+    "sampling: {scheme: cyclic_poisson, batch_size: 64}}"
+)
+
+
+@pytest.mark.parametrize(("overrides", "attempts"), [((), 2), ((CORRELATED,), 1)])
+def test_a_stopped_run_goes_on_only_if_that_is_the_same_mechanism(
+    tuned: Tuned, tmp_path: Path, runner: Runner, overrides: tuple[str, ...], attempts: int
+) -> None:
+    """Correlated noise that begins again, and new places, make another mechanism than that of the other runs."""
+    trials = Trials(tuned(*overrides).source, tmp_path / "trials", tmp_path)
+    runner.fault = Interrupted("stopped")
+    with pytest.raises(Interrupted):
+        trials.make(0, POINT)
+    runner.fault = None
+    trials.make(0, POINT)
+    ledger = read(trials.folder(0).ledger)
+    assert len(ledger.programs) == attempts
+    assert sum(charge.count for charge in ledger.charges) == attempts
+    assert trials.is_done(0)
+    assert not trials.has_no_model(0)
 
 
 def test_a_fault_of_the_score_loses_the_run(
