@@ -153,6 +153,11 @@ class Output:
                 os.close(null)
 
 
+def is_output_read() -> bool:
+    """Returns False once nobody reads the output of this process any more."""
+    return not (isinstance(sys.stdout, Output) and sys.stdout.reader_left)
+
+
 def open_descriptors() -> None:
     """Opens the descriptors 0, 1 and 2 where they are closed. Otherwise the next file opened, such as a ledger, would
     receive what libraries print."""

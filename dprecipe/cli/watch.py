@@ -6,12 +6,11 @@ Asking works everywhere, on folders of other machines too, and needs no library.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from dprecipe.cli.guard import Output, list_lines
+from dprecipe.cli.guard import is_output_read, list_lines
 from dprecipe.faults import Fault
 from dprecipe.policy.find import POLICY_FILE
 from dprecipe.screen import write_note
@@ -35,11 +34,11 @@ def watch(check: Callable[[], Iterable[str]], list_recipes: Callable[[], Iterabl
     """
     before = _stamp_all(list_recipes())
     files = _add_files([], check())
-    while _is_read():
+    while is_output_read():
         now = _stamp_all([*_list_existing(list_recipes), *files])
         seen = {file: before.get(file, stamp) for file, stamp in now.items()}
         write_note(f"watching {len(now)} file{'s' * (len(now) != 1)}; Ctrl-C ends")
-        while (changed := _find_change(seen, now)) is None and _is_read():
+        while (changed := _find_change(seen, now)) is None and is_output_read():
             time.sleep(INTERVAL)
             now = _stamp_all([*_list_existing(list_recipes), *files])
         if changed is not None:
@@ -55,10 +54,6 @@ def _add_files(known: list[Path], names: Iterable[str]) -> list[Path]:
     """Returns the known files, which may be gone and come back, and those among the texts that were read now; an
     override is none."""
     return list(dict.fromkeys([*known, *(file for file in map(Path, names) if file.is_file())]))
-
-
-def _is_read() -> bool:
-    return not (isinstance(sys.stdout, Output) and sys.stdout.reader_left)
 
 
 def _list_existing(list_recipes: Callable[[], Iterable[Path]]) -> list[Path]:

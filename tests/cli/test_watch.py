@@ -60,6 +60,8 @@ def start(*arguments: str, folder: Path, output: int = subprocess.PIPE) -> subpr
         stdout=output,
         stderr=subprocess.STDOUT if output == subprocess.PIPE else subprocess.DEVNULL,
         text=True,
+        # A shell's background jobs ignore the signal, and so would what they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
