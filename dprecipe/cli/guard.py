@@ -154,7 +154,7 @@ class Output:
 
 
 def is_output_read() -> bool:
-    """Returns False once nobody reads the output of this process any more."""
+    """Returns False once the reader of the output of this process has left."""
     return not (isinstance(sys.stdout, Output) and sys.stdout.reader_left)
 
 
