@@ -126,7 +126,7 @@ def test_it_states_what_it_alone_knows(release: Path) -> None:
     assert stated["mechanism"] == {"kind": "fifth", "deviation": 4.0, "at_half": stated["mechanism"]["at_half"]}
     assert stated["mechanism"]["at_half"] > stated["claim"]["epsilon"]
     assert stated["events"]["run_length"] == [{"count": 1, "kind": "noisy_weights", "noise_multiplier": 4.0}]
-    assert [check["text"] for check in stated["checks"]] == ["one unit moves the weights by at most 1"]
+    assert [check["id"] for check in stated["checks"]] == ["weights_bounded"]
     assert stated["sampling"]["scheme"] == "at_once"
     page = (release / "report.html").read_text(encoding="utf-8")
     assert "4 &lt;b&gt;" in page

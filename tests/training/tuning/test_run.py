@@ -189,7 +189,7 @@ def test_a_certificate_of_a_tuned_run_that_was_changed_does_not_verify(
         "tuning.distribution": "poisson",
         "tuning.one_run_epsilon": 0.5,
         "tuning.over.0.range.1": 5.0,
-        "tuning.chosen.1.value": 3.999,
+        "tuning.chosen.1.value": 399.9,  # which no run can have drawn
         "tuning.metric": "loss",
         "tuning": None,
         "events.run_length.0.mean": 1.4,
