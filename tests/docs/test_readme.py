@@ -77,7 +77,9 @@ def read_section_of_walk() -> str:
 def test_the_demo_prints_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     (commands,) = re.findall(r"^demo:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-    commands = commands.replace("$(OUT)", str(tmp_path / "demo")).replace("$(BIN)/", "").replace("OMP_NUM_THREADS=1 ", "")
+    commands = (
+        commands.replace("$(OUT)", str(tmp_path / "demo")).replace("$(BIN)/", "").replace("OMP_NUM_THREADS=1 ", "")
+    )
     printed = [line for command in commands.splitlines() for line in call(command.strip()).splitlines()]
     (shown,) = (text for language, text in FENCE.findall(read_section("README.md", "Try it")) if language == "text")
     assert_printed(f"…\n{shown}", "\n".join(printed))
