@@ -1,4 +1,4 @@
-"""What the runner of GitHub does with the action: it fills in expressions, runs each step, and reads what they print.
+"""A runner as the action needs it: it fills in expressions, runs each step, and reads what they print.
 
 Source: docs.github.com, "Metadata syntax for GitHub Actions" and "Workflow commands for GitHub Actions".
 """
@@ -24,7 +24,7 @@ Texts = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the run of an action leaves."""
+    """The results of a run of the action."""
 
     code: int
     annotations: list[dict[str, str]]

@@ -104,7 +104,7 @@ class LanguageServer:
         return str(self._ask("hover", self._text.index(word) + 1)["contents"]["value"])
 
     def complete(self) -> dict[str, str]:
-        """What may stand at the end of the text, each with its explanation."""
+        """The words that may stand at the end of the text, each with its explanation."""
         explained = {}
         for item in self._ask("completion", len(self._text))["items"]:
             text = item.get("documentation", "")

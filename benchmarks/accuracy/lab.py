@@ -82,7 +82,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What a table is to show. `against`: the method from which the first one's gain is counted."""
+    """The contents of a table. `against`: the method from which the first one's gain is counted."""
 
     rows: tuple[Row, ...]
     methods: tuple[Method, ...]

@@ -58,7 +58,7 @@ def programs(tmp_path: Path) -> Path:
 
 
 def ask(shell: str, script: str, programs: Path, *lines: str) -> list[str]:
-    """What a shell answers to each line, whose last word is the one that is written."""
+    """The answers of a shell to each line, whose last word is the one that is written."""
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"{shell} is not installed")

@@ -70,7 +70,7 @@ CORPUS = {
 }
 """The recipes, by the name of their release."""
 KEPT = ("release", "private/ledger.jsonl")
-"""What of a run's folder is in the corpus."""
+"""The parts of a run's folder that are in the corpus."""
 
 
 def make_corpus(target: Path, names: Sequence[str]) -> None:

@@ -67,7 +67,7 @@ def _call(*command: object) -> None:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """What `make package` makes, in an environment of its own."""
+    """The packages of `make package`, made in an environment of their own."""
     folder = tmp_path_factory.mktemp("built")
     builder, dist = folder / "builder", folder / "dist"
     _call("make", "package", f"PYTHON={sys.executable}", f"VENV={builder}", f"DIST={dist}")

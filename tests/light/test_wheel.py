@@ -66,7 +66,7 @@ def test_a_wheel_of_the_checkout_is_the_same_as_one_of_the_source_distribution(b
 
 
 def test_the_containers_are_made_of_all_that_the_wheel_is_made_of(built: Built, tmp_path: Path) -> None:
-    """What a container copies is a source tree of its own, and its wheel the released one."""
+    """The files that a container copies are a source tree of their own, and its wheel is the released one."""
     for file in CONTAINERS:
         source = tmp_path / file.stem / "source"
         copy_as_container(file, source)

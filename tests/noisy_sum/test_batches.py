@@ -127,7 +127,7 @@ def test_a_unit_more_moves_no_other_one_to_another_place() -> None:
 
 @pytest.mark.parametrize("units", [1000, 1003, 30, 0])
 def test_blocks_stay_whole_and_keep_their_places(units: int) -> None:
-    """Of 8 batches: every unit once, blocks of 16 together, of nearly one size, and new in each attempt."""
+    """Eight batches have every unit once, blocks of 16 together, nearly one size, and are new in each attempt."""
     event = CycleGaussian(1.0, 0.9, 8, 0, 16)
     first, *later = passes(event, units, Secrets(3))
     assert later == [first, first]
@@ -168,7 +168,7 @@ def test_units_keep_their_part_and_join_at_its_turn_with_the_part_s_rate() -> No
 
 
 def test_parts_are_uniform_and_new_in_each_attempt() -> None:
-    """Of 4 parts of 20,000 units: five standard errors."""
+    """Four parts of 20,000 units: within five standard errors."""
     event, units = BandedGaussian(1.0, 1.0, (1.0, 0.8, 0.7, 0.6)), 20_000
     part = np.zeros((2, units), dtype=int)
     for attempt in range(2):

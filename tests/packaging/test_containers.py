@@ -16,7 +16,7 @@ VERIFY = ROOT / "containers" / "verify.Dockerfile"
 
 
 def installs(path: Path) -> list[str]:
-    """What pip installs from the copied source."""
+    """The files that pip installs from the copied source."""
     commands = [command for name, text in instructions(path) if name == "RUN" for command in text.split("&&")]
     words = [shlex.split(command) for command in commands if "install" in command]
     return [word for command in words for word in command if word == "." or word.startswith(".[")]

@@ -19,7 +19,7 @@ PINS = [
 
 
 def declared() -> list[Requirement]:
-    """What pyproject.toml and constraints.in ask for: of the base, of every extra, and of what installs and builds."""
+    """The requirements of pyproject.toml and constraints.in: base, extras, and what installs and builds."""
     project = PROJECT["project"]
     lines = [*project["dependencies"], *PROJECT["build-system"]["requires"]]
     lines += [line for extra in project["optional-dependencies"].values() for line in extra]

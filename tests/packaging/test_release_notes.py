@@ -1,4 +1,4 @@
-"""What a tag becomes: notes from the changelog, where every file says the tag's version."""
+"""A tag becomes a release: notes from the changelog, where every file says the tag's version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a certificate states of a plan gives the same plan again, whatever today's solver and defaults are."""
+"""A certificate's statements give the same plan again, whatever today's solver and defaults are."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ def test_correlated_noise(start: Start, mechanism: str) -> None:
 
 
 def test_noise_that_is_taken_back_starts_few_more_kernels() -> None:
-    """Of 2²⁰ numbers, in the sixth step: drawn again they are made twice; of three kept vectors each is added once. No
-    step waits for the device, and none copies numbers to it or from it."""
+    """In the sixth step, 2²⁰ numbers that are drawn again are made twice, and each of three kept vectors is added
+    once. No step waits for the device, and none copies numbers to it or from it."""
     device = torch.device("cuda", torch.cuda.current_device())
 
     def count(event: Event) -> int:

@@ -349,7 +349,7 @@ def test_a_single_band_keeps_nothing_and_draws_what_dp_sgd_draws(tmp_path: Path)
 
 
 def test_after_a_release_that_failed_banded_noise_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was kept was overwritten in part, and the step's own noise is lost: to go on with it would correlate steps
+    """Kept noise was overwritten in part, and the step's own noise is lost: to go on with it would correlate steps
     that the account takes for independent."""
     real, failing = add_noise, [4]
 
