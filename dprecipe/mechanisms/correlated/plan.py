@@ -83,8 +83,9 @@ class CorrelatedPlan(ClippedPlan):
 
     def describe(self) -> list[tuple[str, str]]:
         name = "clip norm" if self.clip.norms is None or len(set(self.clip.norms)) == 1 else "clip norms"
-        fresh = f"{self.first.noise_multiplier:g} × {name} {self.format_norms()}, fresh in each step"
-        rows = self._describe_bands(fresh) if isinstance(self.first, BandedGaussian) else self._describe_passes(fresh)
+        event = self.first
+        fresh = f"{event.noise_multiplier:g} × {name} {self.format_norms()}, fresh in each step"
+        rows = self._describe_bands(event, fresh) if isinstance(event, BandedGaussian) else self._describe_passes(fresh)
         return [*rows, *super().describe()]
 
     def _describe_passes(self, fresh: str) -> Iterator[tuple[str, str]]:
@@ -99,10 +100,7 @@ class CorrelatedPlan(ClippedPlan):
         independent = f"independent noise of the same ε: {self.independent_noise:g}"
         yield "noise in iterates", f"{self.noise_in_iterates:g} clip norms; {independent}"
 
-    def _describe_bands(self, fresh: str) -> Iterator[tuple[str, str]]:
-        event = self.first
-        if not isinstance(event, BandedGaussian):
-            return
+    def _describe_bands(self, event: BandedGaussian, fresh: str) -> Iterator[tuple[str, str]]:
         bands, (group,) = event.strategy.bands, self.events
         yield "steps", f"{self.length.steps:,}, {group.count:,} groups of {len(bands):,}"
         yield "expected batch", f"{self.expected_batch:g}"
