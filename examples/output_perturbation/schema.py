@@ -20,8 +20,8 @@ class OutputPerturbation(Block):
 
     @property
     def solvable(self) -> dict[str, float | int | Auto]:
-        """What can be `auto`, by dotted path."""
-        return {"noise_multiplier": self.noise_multiplier}
+        """Values that can be `auto`, by dotted path in the recipe."""
+        return {"mechanism.noise_multiplier": self.noise_multiplier}
 
 
 BLOCK = OutputPerturbation
