@@ -289,7 +289,7 @@ def names_path(failure: str, path: str) -> bool:
     if path.startswith("provenance.recipe."):
         return stated.startswith("provenance.recipe")
     if path.startswith("provenance.solved"):
-        return stated.startswith(("provenance.recipe", "events"))  # another plan, with other events
+        return stated.startswith((path, "provenance.recipe", "events"))  # another plan, with other events
     if path.endswith(".kind") and stated.startswith(path.removesuffix("kind")):
         return True
     return path == stated or path.startswith(stated + ".") or stated.startswith(path) or path in failure.split()
