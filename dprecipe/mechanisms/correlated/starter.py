@@ -19,6 +19,7 @@ def starter_text(source: str, data: str, task: Task) -> str:
     is_number = bool({"range", "count"} & set(task.label))
     model = "{kind: linear}" if is_number else "{kind: logistic_regression}" if task.columns else _MODEL[source]
     rate = 0.25 if not task.columns else float(f"{(0.25 if is_number else 4.0) / (1 + task.columns):.2g}")
+    epsilon = task.choose_epsilon(3.0)
     return f"""\
 {data}
 model: {model}
@@ -29,7 +30,7 @@ mechanism:
   noise: {{form: previous_step, multiplier: auto}}    # auto: solved, so that the run just fits the budget
   sampling: {{scheme: fixed_order, batch_size: {task.choose_batch_size(256)}}}   # each unit in one step of a pass
 
-budget: {{epsilon: 3.0, delta: {task.delta}}}    # the most that may be spent; delta far below 1 / data.size
+budget: {{epsilon: {epsilon}, delta: {task.delta}}}    # the most that may be spent; delta far below 1 / data.size
 
 training:
   epochs: 20                 # whole passes over the data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from dprecipe.contract.starter import Measured, Task
@@ -21,6 +22,10 @@ UNKNOWN = (
 )
 RECORDS = 30
 """Records for each weight from which on more noise costs less than gradients that are cut: then the clip norm grows."""
+EPSILON = 3.0
+STEPS = 400
+LOGIT_NOISE = 4.0
+"""Standard deviation that noise may give a logit: with more, shorter steps and a smaller clip norm learn more."""
 _REST = """\
 
 mechanism:
@@ -29,7 +34,7 @@ mechanism:
   noise: {{family: gaussian, multiplier: auto}}    # auto: solved, so that the run just fits the budget
   sampling: {sampling}
 
-budget: {{epsilon: 3.0, delta: {delta}}}    # the most that may be spent; delta far below 1 / data.size
+budget: {{epsilon: {epsilon}, delta: {delta}}}    # the most that may be spent; delta far below 1 / data.size
 
 training:
   {length}
@@ -57,7 +62,13 @@ def starter_text(source: str, data: str, task: Task) -> str:
 
 
 def _write_rest(task: Task, steps: Mapping[str, str]) -> str:
-    return _REST.format(**steps, delta=task.delta, release=task.release, weights=task.weights)
+    return _REST.format(
+        **steps,
+        epsilon=task.choose_epsilon(EPSILON),
+        delta=task.delta,
+        release=task.release,
+        weights=task.weights,
+    )
 
 
 def _sample(batch_size: int) -> dict[str, str]:
@@ -73,16 +84,20 @@ def _choose_steps(task: Task) -> dict[str, str]:
 
     A rate above 2/L diverges. L grows with the number of columns, and is four times larger for numbers.
     """
+    chosen_for = ""
     if task.measured is None:
         norm, rate = 1.0, (1.0 if _is_number(task) else 16.0) / (1 + task.columns)
     else:
         norm, rate = _fit_steps(task, task.measured)
+        if task.size is not None and not _is_number(task):
+            norm, rate = _limit_noise(task, task.size, task.measured.norm, norm, rate)
+            chosen_for = "    # for this epsilon: of a smaller one, draft again with --epsilon"
     chosen = {
         "norm": f"{_round(norm)}",
         "sampling": "{scheme: full_batch}             # all units in each step"
         + (UNKNOWN if task.size is None else ""),
-        "length": "steps: 400",
-        "optimizer": f"{{kind: sgd, lr: {_round(rate)}}}\n"
+        "length": f"steps: {STEPS}",
+        "optimizer": f"{{kind: sgd, lr: {_round(rate)}}}{chosen_for}\n"
         "  average: {kind: tail, fraction: 0.5}    # of the iterates: less noise, at no price",
     }
     if task.size is not None and task.size >= MANY:
@@ -104,6 +119,19 @@ def _fit_steps(task: Task, measured: Measured) -> tuple[float, float]:
         return usual, 1.0 / (squared * max(1.0, measured.mean))
     records = (task.size or 0) / (RECORDS * (1 + measured.features))
     return usual * min(max(records, 0.8), 4.0), 1.0 / squared
+
+
+def _limit_noise(task: Task, size: int, length: float, norm: float, rate: float) -> tuple[float, float]:
+    """Returns clip norm and rate of classes, both smaller where few records and a small ε would drown them in noise.
+
+    All steps together add noise of about steps · rate · norm · length / (size · μ) to the logit of a record, with the μ
+    of Gaussian noise that has this ε and δ. The number of steps does not matter, only how far they go: noise of each
+    grows with the root of their number. docs/project/accuracy.md says what shorter steps win.
+    """
+    tail, epsilon = math.log(1 / float(task.delta)), task.choose_epsilon(EPSILON)
+    mu = 2 * epsilon / (math.sqrt(2 * tail) + math.sqrt(2 * (tail + epsilon)))  # of ε = μ²/2 + μ √(2 ln 1/δ)
+    shorter = math.sqrt(min(1.0, LOGIT_NOISE * size * mu / (STEPS * rate * norm * length)))
+    return shorter * norm, shorter * rate
 
 
 def _round(value: float) -> float:

@@ -26,7 +26,7 @@ mechanism:
   denoise: kolmogorov_smirnov                    # steps are scaled by how far the noisy sum stands out; or `none`
   sampling: {{scheme: poisson, batch_size: {batch_size}}}   # units of one step, on average
 
-budget: {{epsilon: 3.0, delta: {delta}}}    # the most that may be spent; delta far below 1 / data.size
+budget: {{epsilon: {epsilon}, delta: {delta}}}    # the most that may be spent; delta far below 1 / data.size
 
 training:
   epochs: 20                 # passes over the data; or `steps`
@@ -40,6 +40,10 @@ runtime: {{device: auto, seed: 0}}       # nothing here can change what is spent
 def starter_text(source: str, data: str, task: Task) -> str:
     """Returns a recipe without its name; `data` is the source's block."""
     rest = _REST.format(
-        batch_size=task.choose_batch_size(256), delta=task.delta, release=task.release, weights=task.weights
+        batch_size=task.choose_batch_size(256),
+        epsilon=task.choose_epsilon(3.0),
+        delta=task.delta,
+        release=task.release,
+        weights=task.weights,
     )
     return f"{data}\nmodel: {_MODEL[source]}\n{rest}"

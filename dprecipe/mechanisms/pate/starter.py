@@ -94,7 +94,7 @@ training:                    # of the student, on public records and answers onl
   semi_supervised: {{kind: vat, radius: {radius}}}    # also uses public records without an answer
 """
 
-_TABLE_CHOICES = ("{kind: random_forest}", 250, _FOREST, _CONFIDENT.format(threshold=180, noise=100), 500, "3.0", "")
+_TABLE_CHOICES = ("{kind: random_forest}", 250, _FOREST, _CONFIDENT.format(threshold=180, noise=100), 500, 3.0, "")
 
 _CHOICES = {
     # student, number of teachers, their model, aggregator, queries, ε, the student's training
@@ -104,7 +104,7 @@ _CHOICES = {
         "{kind: logistic_regression}",
         _GNMAX,
         40,
-        "8.0",
+        8.0,
         _STUDENT.format(steps=400, lr=0.005, radius=1.0),
     ),
     "idx": (
@@ -113,7 +113,7 @@ _CHOICES = {
         _NETWORK,
         _CONFIDENT.format(threshold=200, noise=150),
         500,
-        "3.0",
+        3.0,
         _STUDENT.format(steps=5000, lr=0.001, radius=2.0),
     ),
     "csv": _TABLE_CHOICES,
@@ -125,7 +125,7 @@ _CHOICES = {
         _FOREST,
         _CONFIDENT.format(threshold=180, noise=100),
         500,
-        "3.0",
+        3.0,
         _STUDENT.format(steps=1000, lr=0.001, radius=0.5),
     ),
 }
@@ -150,7 +150,7 @@ mechanism:
 {aggregator}\
   queries: {{max: {queries}}}{"":<{11 - len(str(queries))}}# public records that the teachers vote on
 
-budget: {{epsilon: {epsilon}, delta: {task.delta}{relation}}}    # delta far below 1 / data.size
+budget: {{epsilon: {task.choose_epsilon(epsilon)}, delta: {task.delta}{relation}}}    # delta far below 1 / data.size
 {training}
 runtime: {{device: auto, seed: 0}}       # nothing here changes the privacy cost
 release: {{report: true, labels: false}}    # labels: true also publishes the answers

@@ -9,12 +9,12 @@ _PREPROCESS = "  preprocess:\n"
 
 _CHOICES = {
     # model, radius, η, records of a step, passes, ε
-    "digits": ("{kind: softmax_regression, bias: false}", "20.0", "1.0", 144, 40, "4.0"),
-    "idx": ("{kind: softmax_regression, bias: false}", "20.0", "1.0", 512, 10, "3.0"),
-    "csv": ("{kind: logistic_regression}", "10.0", "2.0", 100, 10, "3.0"),
-    "parquet": ("{kind: logistic_regression}", "10.0", "2.0", 100, 10, "3.0"),
-    "json_lines": ("{kind: logistic_regression}", "10.0", "2.0", 100, 10, "3.0"),
-    "npz": ("{kind: logistic_regression}", "10.0", "2.0", 100, 10, "3.0"),
+    "digits": ("{kind: softmax_regression, bias: false}", "20.0", "1.0", 144, 40, 4.0),
+    "idx": ("{kind: softmax_regression, bias: false}", "20.0", "1.0", 512, 10, 3.0),
+    "csv": ("{kind: logistic_regression}", "10.0", "2.0", 100, 10, 3.0),
+    "parquet": ("{kind: logistic_regression}", "10.0", "2.0", 100, 10, 3.0),
+    "json_lines": ("{kind: logistic_regression}", "10.0", "2.0", 100, 10, 3.0),
+    "npz": ("{kind: logistic_regression}", "10.0", "2.0", 100, 10, 3.0),
 }
 
 
@@ -39,7 +39,7 @@ mechanism:
   order: permuted            # one random order for all passes; or sequential: a guarantee for each position
 
 # The budget; delta far below 1 / data.size. Replacing a record leaves all others at their positions.
-budget: {{epsilon: {epsilon}, delta: {task.delta}, neighbouring: replace_one}}
+budget: {{epsilon: {task.choose_epsilon(epsilon)}, delta: {task.delta}, neighbouring: replace_one}}
 
 training:
   epochs: {passes:<19}# passes over the data; or `steps`
