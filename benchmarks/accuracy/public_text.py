@@ -30,7 +30,9 @@ ROWS, MIN_WORDS, MAX_WORDS = 60_000, 5, 32
 
 def find_words(texts: Sequence[str]) -> list[str]:
     """Returns the labels: frequent words of two letters or more, in the order of their frequency."""
-    counts = Counter(word for text in texts for word in set(WORD.findall(text.lower())) if len(word) > 1 and word.isalpha())
+    counts = Counter(
+        word for text in texts for word in set(WORD.findall(text.lower())) if len(word) > 1 and word.isalpha()
+    )
     return [word for word, _ in counts.most_common(SKIPPED + LABELS)[SKIPPED:]]
 
 
