@@ -73,7 +73,7 @@ def run_one(root: Path, settings: Mapping[str, object], rows: int, *, choose: bo
         size = {"data.size": len(train), "data.train.records": [0, len(train)]}
         plan = dprecipe.plan(dprecipe.load(RECIPE, {**settings, **size}))
     with tempfile.TemporaryDirectory() as folder:
-        done = dprecipe.run(plan, Path(folder) / "run", train=train)
+        done = dprecipe.run(plan, Path(folder) / "run", data_root=root, train=train)
         assert done.verified
         assert done.release is not None
         writer = RecordWriter(dprecipe.load_language_model(done.release))
