@@ -102,6 +102,30 @@ def test_settings_are_chosen_apart_from_the_test_set_and_the_reported_seeds(
         assert not parts[0] & parts[1]
 
 
+def test_a_choice_declares_a_range_of_as_many_records_as_it_trains_on(
+    lab: ModuleType, study: Path, runs: list[tuple[Any, Records, Records]], tmp_path: Path
+) -> None:
+    (tmp_path / "few.csv").write_text("x,y\n" + "0.5,a\n0.25,b\n" * 40, "utf-8")
+    data = """
+  train:
+    source: csv
+    path: few.csv
+    columns: {x: {kind: numeric, min: 0, max: 1}}
+    label: {column: y, values: [a, b]}
+    records: [0, 60]
+  test: {source: csv, path: few.csv, records: [60, 80], access: public}
+  size: 60
+"""
+    before, after = RECIPE.split("data:\n")[0], RECIPE.split("size: 1438\n")[1]
+    text = f"{before}data:{data}{after}".replace("719", "30").replace(
+        "delta: 1e-5}", "delta: 1e-5, neighbouring: zero_out_one}"
+    )
+    (tmp_path / "tiny.yaml").write_text(text, "utf-8")
+    lab.main([str(study), "--results", str(tmp_path / "r.jsonl"), "--data-root", str(tmp_path)])
+    ranges = {(each[0].runtime.seed >= 100, each[0].data.train.records, len(each[1])) for each in runs}
+    assert ranges == {(True, (0, 50), 50), (False, (0, 60), 60)}
+
+
 def test_results_are_kept_and_not_run_again(
     lab: ModuleType, study: Path, runs: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

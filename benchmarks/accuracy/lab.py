@@ -168,7 +168,10 @@ class Laboratory:
         plan = dprecipe.plan(dprecipe.load(recipe, overrides))
         train, test = self._gather(plan, root)[role]
         if role == "choice":
-            plan = dprecipe.plan(dprecipe.load(recipe, {**overrides, "data.size": len(train)}))
+            size: dict[str, object] = {"data.size": len(train)}
+            if plan.data.train.records is not None:
+                size["data.train.records"] = [0, len(train)]  # a plan wants as many; the records are given to the run
+            plan = dprecipe.plan(dprecipe.load(recipe, {**overrides, **size}))
         began = time.process_time()
         score, epsilon = None, plan.budget.epsilon
         with tempfile.TemporaryDirectory() as folder:
