@@ -151,7 +151,7 @@ def _listed(source: AnySource) -> list[tuple[str, object]]:
 
 def _fits_a_disk(data: Data) -> Iterator[Finding]:
     columns = data.train.table_columns
-    scattered = any(step.scattering is not None for step in data.preprocess)
+    scattered = any(step.scattering is not None or step.whiten is not None for step in data.preprocess)
     if columns is None and not scattered:
         return
     before = source_shape(column_facts(columns or {}, data.preprocess), data.train.record_shape)

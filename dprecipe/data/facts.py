@@ -153,7 +153,7 @@ def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (step.dp_pca.components,)
     if step.sequences is not None:
         return (2, step.sequences.places)
-    return (math.prod(shape),) if step.flatten is not None else shape
+    return (math.prod(shape),) if step.flatten is not None or step.whiten is not None else shape
 
 
 def count_scattering_coefficients(scales: int, angles: int) -> int:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dprecipe.data.paid.constants import PublicConstants, StageConstants
 from dprecipe.data.paid.schema import is_paid
-from dprecipe.data.schema import ClipFeatures, Flatten, GroupNorm, PerChannel, Scale, Scattering, Step
+from dprecipe.data.schema import ClipFeatures, Flatten, GroupNorm, PerChannel, Scale, Scattering, Step, Whiten
 
 Floats = NDArray[np.float32]
 ReadyStep = Step | StageConstants
@@ -41,7 +41,7 @@ def prepare_features(features: NDArray[np.generic], steps: Sequence[ReadyStep]) 
     from dprecipe.data.paid.apply import apply_constants  # clips as this module does
 
     x = as_unit(features)
-    for step in steps:
+    for index, step in enumerate(steps):
         if isinstance(step, PublicConstants):
             x = apply_constants(x, step)
             continue
@@ -58,6 +58,11 @@ def prepare_features(features: NDArray[np.generic], steps: Sequence[ReadyStep]) 
             x = scatter_images(x, operation.scales, operation.angles)
         elif isinstance(operation, GroupNorm):
             x = group_norm(x, operation.groups)
+        elif isinstance(operation, Whiten):
+            from dprecipe.data.whitening import find_whitening  # prepares images as this module does
+
+            before = [each for each in steps[:index] if isinstance(each, Step)]
+            x = find_whitening(operation, before, features.shape[1:], prepare_features).apply(x)
         elif isinstance(operation, Flatten):
             x = x.reshape(len(x), math.prod(x.shape[1:]))
     return x

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PREPARE_ONCE_BYTES = IN_MEMORY_BYTES
 """Below this many bytes of prepared features they are prepared once: simpler, and each step of training is
 faster. Above it the features stay as they were read, pixels a quarter of the size, in files that are mapped, and each
-physical batch is prepared when it is used. Scattering is too slow for that: it is always done once."""
+physical batch is prepared when it is used. Scattering and whitening are too slow for that: they are done once."""
 
 PREPARE_ROWS = 256
 QUIET_SECONDS = 2.0
@@ -199,11 +199,11 @@ class Records:
     def prepared(self, limit: float = PREPARE_ONCE_BYTES) -> Records:
         """Returns the same records with their constant steps applied, if that takes at most `limit` bytes.
 
-        With `scattering` among the steps it is done whatever it takes; where it takes long, a terminal shows progress.
+        With a slow step among them it is done whatever it takes; where it takes long, a terminal shows progress.
         A log gets nothing: the number of records may be private.
         """
         ready = self.pending[: self.next_stage]
-        slow = self.awaits_scattering
+        slow = self.awaits_slow_steps
         if self.features.size * 4 > limit and not slow:
             return self
         result = Storage(IN_MEMORY_BYTES, expected=len(self)).rows("features")
@@ -212,7 +212,7 @@ class Records:
             part = slice(start, start + PREPARE_ROWS)
             result.append(prepare_features(self.features[part], ready))
             if progress is None and slow and time.monotonic() - began > QUIET_SECONDS:
-                progress = Progress("scattering", "record", len(self), private=True)
+                progress = Progress("features", "record", len(self), private=True)
             if progress is not None:
                 progress.show(min(part.stop, len(self)))
         if progress is not None:
@@ -233,9 +233,10 @@ class Records:
         return records.prepared()
 
     @property
-    def awaits_scattering(self) -> bool:
-        """True if `scattering` is among the steps that `prepared` applies."""
-        return any(isinstance(step, Step) and step.scattering is not None for step in self.pending[: self.next_stage])
+    def awaits_slow_steps(self) -> bool:
+        """True if `scattering` or `whiten` is among the steps that `prepared` applies."""
+        ready = [step for step in self.pending[: self.next_stage] if isinstance(step, Step)]
+        return any(step.scattering is not None or step.whiten is not None for step in ready)
 
     @property
     def next_stage(self) -> int | None:

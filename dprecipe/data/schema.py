@@ -180,6 +180,25 @@ class GroupNorm(Block):
     groups: PositiveInt
 
 
+class Whiten(Block):
+    """Features of images to one vector, evened out by images of random processes: constants from a seed, no record's.
+
+    Each direction is divided by a power of the standard deviation that features of such images have along it.
+    """
+
+    power: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.5, description="1: all directions vary alike; 0.5: halfway there, by logarithms"
+    )
+    floor: Annotated[float, Field(ge=1e-6, le=1)] = Field(
+        0.01, description="added to each variance, in units of the largest: what varies less is hardly amplified"
+    )
+    images: Annotated[int, Field(ge=64, le=100_000)] = Field(6_000, description="how many are made")
+    generator: Literal["dead_leaves", "spectrum", "wavelets", "mixed"] = Field(
+        "mixed", description="the random process, as in `model.prior`"
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="of the images; it is public")
+
+
 class Flatten(Block):
     """Features to one vector."""
 
@@ -197,7 +216,18 @@ class Flip(Block):
 
 
 ConstantStep = (
-    Scale | ClipFeatures | OneHot | Hash | Tokenize | Sequences | Scattering | GroupNorm | Flatten | Crop | Flip
+    Scale
+    | ClipFeatures
+    | OneHot
+    | Hash
+    | Tokenize
+    | Sequences
+    | Scattering
+    | GroupNorm
+    | Whiten
+    | Flatten
+    | Crop
+    | Flip
 )
 Operation = ConstantStep | PaidStep
 
@@ -213,6 +243,7 @@ class Step(Block):
     sequences: Sequences | None = None
     scattering: Scattering | None = None
     group_norm: GroupNorm | None = None
+    whiten: Whiten | None = None
     flatten: Flatten | None = None
     crop: Crop | None = None
     flip: Flip | None = None

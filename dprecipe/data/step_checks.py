@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from dprecipe.data.facts import LARGEST, column_facts, one_hot_columns, shape_after, source_shape, tokenize_step
 from dprecipe.data.paid.checks import check_paid_step
-from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpVocabulary, item_columns
+from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpVocabulary, is_paid, item_columns
 from dprecipe.data.schema import (
     Columns,
     Crop,
@@ -20,10 +21,14 @@ from dprecipe.data.schema import (
     Scattering,
     Step,
     Tokenize,
+    Whiten,
 )
 from dprecipe.faults import Finding
+from dprecipe.priors.schema import MAX_SIDE, MIN_SIDE, fits_generators
 from dprecipe.text.spelling import nearest_word
 
+MAX_WHITENED = 4096
+"""Features that `whiten` takes: it makes a matrix of as many rows and columns, and its eigenvectors in a minute."""
 Encoding = OneHot | Hash | Tokenize | DpCategories | DpVocabulary
 """Steps that turn a table's columns into numbers."""
 
@@ -45,7 +50,7 @@ def check_operations(data: Data) -> Iterator[Finding]:
 
 
 def check_steps(data: Data) -> Iterator[Finding]:
-    """Steps fit the features before them, and are in order (R207, R208, R211, R212, R221, R222)."""
+    """Steps fit the features before them, and are in order (R207, R208, R211, R212, R221, R222, R286)."""
     columns = data.train.table_columns
     shape = source_shape(column_facts(columns or {}, data.preprocess), data.train.record_shape)
     image = pixels = len(shape) == 3
@@ -70,8 +75,10 @@ def check_steps(data: Data) -> Iterator[Finding]:
             pixels = False
         elif isinstance(operation, GroupNorm) and shape[0] % operation.groups:
             yield _groups(operation, shape, path)
+        elif isinstance(operation, Whiten):
+            yield from _whiten(data, index, shape, path)
         yield from check_paid_step(data, index, shape, path)
-        if isinstance(operation, Flatten | DpPca):
+        if isinstance(operation, Flatten | DpPca | Whiten):
             pixels = False
         shape = shape_after(step, shape)
         if isinstance(operation, DpCount):  # it changes nothing, and may be anywhere
@@ -80,8 +87,8 @@ def check_steps(data: Data) -> Iterator[Finding]:
             yield Finding(
                 "R207",
                 f"{_name(step)} comes too late: encode columns first (one_hot, hash, tokenize, dp_categories, "
-                "dp_vocabulary), then transform (scale, scattering, group_norm, clip_features, flatten, dp_quantiles, "
-                "dp_standardize, dp_pca), then augment (crop, flip)",
+                "dp_vocabulary), then transform (scale, scattering, group_norm, whiten, clip_features, flatten, "
+                "dp_quantiles, dp_standardize, dp_pca), then augment (crop, flip)",
                 "move the step up",
                 path,
             )
@@ -155,6 +162,37 @@ def _groups(step: GroupNorm, shape: tuple[int, ...], path: str) -> Finding:
         f"write groups: {fits}, or another divisor of {count}",
         f"{path}.groups",
     )
+
+
+def _whiten(data: Data, index: int, shape: tuple[int, ...], path: str) -> Iterator[Finding]:
+    before = data.preprocess[:index]
+    images = source_shape((), data.train.record_shape)
+    if data.train.table_columns is not None or not fits_generators(images):
+        yield Finding(
+            "R286",
+            f"whiten takes images of 1 or 3 channels and {MIN_SIDE} to {MAX_SIDE} pixels a side: its constants are "
+            "those of generated images, and the records are none",
+            "remove the step; `scale` takes constants that you write, and `dp_standardize` pays for them",
+            path,
+        )
+        return
+    if any(is_paid(step.operation) or step.whiten is not None for step in before):
+        yield Finding(
+            "R286",
+            "whiten makes its constants of images that go through the steps before it, and a paid step, or whiten "
+            "itself, is among these",
+            "move it before the first paid step, and whiten once",
+            path,
+        )
+        return
+    features = math.prod(shape)
+    if features > MAX_WHITENED:
+        yield Finding(
+            "R286",
+            f"whiten takes at most {MAX_WHITENED:,} features, and there are {features:,}",
+            "write fewer angles or more scales of scattering, or remove the step",
+            path,
+        )
 
 
 def _encoding(step: Encoding, columns: object, path: str) -> Iterator[Finding]:

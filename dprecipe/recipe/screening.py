@@ -55,10 +55,10 @@ _DECLARE = "declare the `values` of category columns and use `one_hot`"
 _MISSING = "declare `missing: {fill: …, indicator: true}` for each numeric column, with a usual value"
 _DROP = "remove it: which records stay would depend on the others"
 _CONSTANT_STEPS = (
-    "remove it: use constant steps (scale, scattering, group_norm, clip_features, one_hot, hash, tokenize)"
+    "remove it: use constant steps (scale, scattering, group_norm, whiten, clip_features, one_hot, hash, tokenize)"
 )
 _FITTED_BY_REMEDY = {
-    _SCALE: "standardize standardise standard_scaler zscore z_score normalize normalise normalization whiten",
+    _SCALE: "standardize standardise standard_scaler zscore z_score normalize normalise normalization",
     _BOUND: "min_max minmax min_max_scaler robust_scaler quantile quantiles percentile winsorize",
     _HASH: "vocabulary vocab vocab_size tokenizer tfidf tf_idf bag_of_words count_vectorizer embedding",
     _DECLARE: "label_encoder ordinal target_encode target_encoding categories one_hot_encoder",

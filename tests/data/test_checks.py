@@ -27,6 +27,8 @@ def tokenize(column: str) -> dict:
 
 TEXT = {"t": {"kind": "text"}}
 SCATTERING = {"scattering": {"scales": 2, "angles": 8}}
+WHITEN: dict[str, object] = {"whiten": {}}
+PCA = {"dp_pca": {"components": 4, "noise_multiplier": 5.0}}
 SCALE = {"scale": {"mean": 0.5, "std": 0.5}}
 GOOD = {
     "digits": (DIGITS, {"preprocess": [SCALE, {"clip_features": {"norm": 1.0}}]}),
@@ -218,6 +220,16 @@ BAD = {
         "data.preprocess.1.group_norm.groups",
     ),
     "R222 features": (NPZ, {"preprocess": [{"group_norm": {"groups": 9}}]}, "data.preprocess.0.group_norm.groups"),
+    "R286 vectors": (NPZ, {"preprocess": [WHITEN]}, "data.preprocess.0.whiten"),
+    "R286 table": (CSV, {"preprocess": [WHITEN]}, "data.preprocess.0.whiten"),
+    "R286 two channels": ({**IDX, "shape": [8, 8, 2]}, {"preprocess": [WHITEN]}, "data.preprocess.0.whiten"),
+    "R286 too many": ({**IDX, "shape": [128, 128]}, {"preprocess": [WHITEN]}, "data.preprocess.0.whiten"),
+    "R286 twice": (DIGITS, {"preprocess": [WHITEN, WHITEN]}, "data.preprocess.1.whiten"),
+    "R286 after a paid step": (
+        DIGITS,
+        {"preprocess": [{"flatten": {}}, PCA, WHITEN]},
+        "data.preprocess.2.whiten",
+    ),
     "R219 scattered": (
         {**IDX, "shape": [256, 256, 3]},
         {"size": 10**6, "preprocess": [SCATTERING]},

@@ -47,8 +47,8 @@ class Gathered:
         """Returns the records of a role as a run reads them; None where there are none. They are kept once."""
         source = self.sources.get(role)
         if isinstance(source, Records):
-            if source.awaits_scattering and not is_watched():  # a terminal shows progress, which counts records
-                report_progress("computing scattering features")
+            if source.awaits_slow_steps and not is_watched():  # a terminal shows progress, which counts records
+                report_progress("computing features of images")
             source = self.sources[role] = source.prepared()
         return source
 

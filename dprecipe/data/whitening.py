@@ -1,0 +1,82 @@
+"""Whitening of features by images of random processes: constants from a seed, which no record has a part in.
+
+Where features vary much in a few directions, clipped gradients point along these, and noise drowns the others. So
+features are divided by a power of their standard deviation along each direction. The deviations are those of images
+that a generator makes from a public seed, and that go through the same steps as the records.
+
+With the mean m and the second moments Σ of such features about it, λ the largest eigenvalue of Σ,
+
+    x → (Σ + floor · λ · I)^(−power/2) (x − m)
+
+The matrix is symmetric, so that no choice of eigenvectors matters.
+
+Shapes: N records of D features, in the order of memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.data.schema import Step, Whiten
+from dprecipe.priors.generate import make_images
+from dprecipe.priors.schema import Prior
+from dprecipe.progress import report_progress
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Prepare = Callable[[NDArray[np.generic], Sequence[Step]], Floats]
+ROWS = 256
+"""Images that go through the steps together."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Whitening:
+    """The mean (D,) and the matrix (D, D) of a step."""
+
+    mean: Doubles
+    matrix: Doubles
+
+    def apply(self, x: Floats) -> Floats:
+        """Returns features (N, …) whitened, (N, D).
+
+        Guarantees: record i of the result depends on record i alone; one that is not finite stays so.
+        """
+        # In double precision, then rounded: what a matrix product rounds may depend on how many rows it has.
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float64) - self.mean
+            return (rows @ self.matrix).astype(np.float32)
+
+
+def find_whitening(step: Whiten, before: Sequence[Step], shape: tuple[int, ...], prepare: Prepare) -> Whitening:
+    """Returns the constants of a step for images (C, H, W) of bytes that go through the steps `before` it.
+
+    `prepare` applies these steps. Constants are kept for the next call.
+    """
+    key = json.dumps([each.model_dump(mode="json") for each in (*before, Step(whiten=step))])
+    return _find(key, shape, prepare)
+
+
+@lru_cache(maxsize=2)
+def _find(key: str, shape: tuple[int, ...], prepare: Prepare) -> Whitening:
+    *before, last = (Step.model_validate_json(json.dumps(each)) for each in json.loads(key))
+    step = last.whiten
+    assert step is not None  # noqa: S101  # the last one is
+    channels, height, width = shape
+    report_progress(f"making the constants of whiten from {step.images:,} generated images")
+    images = make_images(Prior(generator=step.generator, images=step.images, seed=step.seed), (channels, height, width))
+    parts = [prepare(images[start : start + ROWS], before) for start in range(0, len(images), ROWS)]
+    features = np.concatenate([part.reshape(len(part), -1) for part in parts])
+    mean: Doubles = features.mean(axis=0, dtype=np.float64)
+    centred = features - mean
+    values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
+    values = np.maximum(values, 0.0)
+    largest = values[-1] or 1.0  # constant features stay what they are
+    scaled: Doubles = (values + step.floor * largest) ** (-step.power / 2)
+    return Whitening(mean, (vectors * scaled) @ vectors.T)
