@@ -17,6 +17,8 @@ from dprecipe.data.schema import ClipFeatures, Columns, Data, Hash, OneHot, Sequ
 from dprecipe.data.targets import Target, TokenTarget
 from dprecipe.faults import RecipeError
 
+MAX_WHITENED = 4096
+"""Features that `whiten` takes: it makes a matrix of as many rows and columns, and its eigenvectors in a minute."""
 LARGEST = 1e30
 """The largest constant: products and quotients of features with it stay finite in single precision."""
 

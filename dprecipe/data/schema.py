@@ -192,7 +192,7 @@ class Whiten(Block):
     floor: Annotated[float, Field(ge=1e-6, le=1)] = Field(
         0.01, description="added to each variance, in units of the largest: what varies less is hardly amplified"
     )
-    images: Annotated[int, Field(ge=64, le=100_000)] = Field(6_000, description="how many are made")
+    images: Annotated[int, Field(ge=64, le=20_000)] = Field(6_000, description="how many are made")
     generator: Literal["dead_leaves", "spectrum", "wavelets", "mixed"] = Field(
         "mixed", description="the random process, as in `model.prior`"
     )

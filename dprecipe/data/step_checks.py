@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from dprecipe.data.facts import LARGEST, column_facts, one_hot_columns, shape_after, source_shape, tokenize_step
+from dprecipe.data.facts import (
+    LARGEST,
+    MAX_WHITENED,
+    column_facts,
+    one_hot_columns,
+    shape_after,
+    source_shape,
+    tokenize_step,
+)
 from dprecipe.data.paid.checks import check_paid_step
 from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpVocabulary, is_paid, item_columns
 from dprecipe.data.schema import (
@@ -27,8 +35,6 @@ from dprecipe.faults import Finding
 from dprecipe.priors.schema import MAX_SIDE, MIN_SIDE, fits_generators
 from dprecipe.text.spelling import nearest_word
 
-MAX_WHITENED = 4096
-"""Features that `whiten` takes: it makes a matrix of as many rows and columns, and its eigenvectors in a minute."""
 Encoding = OneHot | Hash | Tokenize | DpCategories | DpVocabulary
 """Steps that turn a table's columns into numbers."""
 

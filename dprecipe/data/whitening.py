@@ -24,16 +24,16 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.data.facts import MAX_WHITENED
 from dprecipe.data.schema import Step, Whiten
-from dprecipe.priors.generate import make_images
-from dprecipe.priors.schema import Prior
+from dprecipe.faults import DataFault
+from dprecipe.priors.generate import iterate_blocks
+from dprecipe.priors.schema import Prior, fits_generators
 from dprecipe.progress import report_progress
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Prepare = Callable[[NDArray[np.generic], Sequence[Step]], Floats]
-ROWS = 256
-"""Images that go through the steps together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +58,9 @@ def find_whitening(step: Whiten, before: Sequence[Step], shape: tuple[int, ...],
     """Returns the constants of a step for images (C, H, W) of bytes that go through the steps `before` it.
 
     `prepare` applies these steps. Constants are kept for the next call.
+
+    Raises:
+        DataFault: there are more features than a recipe may whiten, or no images.
     """
     key = json.dumps([each.model_dump(mode="json") for each in (*before, Step(whiten=step))])
     return _find(key, shape, prepare)
@@ -68,11 +71,18 @@ def _find(key: str, shape: tuple[int, ...], prepare: Prepare) -> Whitening:
     *before, last = (Step.model_validate_json(json.dumps(each)) for each in json.loads(key))
     step = last.whiten
     assert step is not None  # noqa: S101  # the last one is
+    if not fits_generators(shape):  # a release may say anything
+        raise DataFault("whiten takes images of 1 or 3 channels, and these are none")
     channels, height, width = shape
     report_progress(f"making the constants of whiten from {step.images:,} generated images")
-    images = make_images(Prior(generator=step.generator, images=step.images, seed=step.seed), (channels, height, width))
-    parts = [prepare(images[start : start + ROWS], before) for start in range(0, len(images), ROWS)]
-    features = np.concatenate([part.reshape(len(part), -1) for part in parts])
+    prior = Prior(generator=step.generator, images=step.images, seed=step.seed)
+    parts: list[Floats] = []
+    for images in iterate_blocks(prior, (channels, height, width)):
+        part = prepare(images, before)
+        parts.append(part.reshape(len(part), -1))
+        if parts[0].shape[1] > MAX_WHITENED:
+            raise DataFault(f"whiten takes at most {MAX_WHITENED:,} features, not {parts[0].shape[1]:,}")
+    features = np.concatenate(parts)
     mean: Doubles = features.mean(axis=0, dtype=np.float64)
     centred = features - mean
     values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))

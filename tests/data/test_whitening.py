@@ -6,6 +6,7 @@ import pytest
 from dprecipe.data.preprocess import prepare_features
 from dprecipe.data.schema import Step, Whiten
 from dprecipe.data.whitening import find_whitening
+from dprecipe.faults import DataFault
 from dprecipe.priors.generate import make_images
 from dprecipe.priors.schema import Prior
 
@@ -91,3 +92,9 @@ def test_constants_are_kept_and_depend_on_public_settings_alone() -> None:
 def test_features_that_never_vary_stay_as_they_are() -> None:
     steps = (Step.model_validate({"clip_features": {"norm": 1e-30}}), whiten())
     assert np.isfinite(prepare_features(PIXELS, steps)).all()
+
+
+@pytest.mark.parametrize(("shape", "named"), [((1, 65, 64), "at most 4,096 features"), ((12,), "none")])
+def test_a_release_that_no_recipe_makes_is_refused(shape: tuple[int, ...], named: str) -> None:
+    with pytest.raises(DataFault, match=named):
+        find_whitening(Whiten(images=64), (), shape, prepare_features)

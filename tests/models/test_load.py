@@ -28,6 +28,7 @@ DIGITS = {
     "preprocess": [{"clip_features": {"norm": 1.0}}],
 }
 SCATTERED = {**DIGITS, "preprocess": [{"scattering": {"scales": 1, "angles": 4}}, {"group_norm": {"groups": 5}}]}
+WHITENED = {**SCATTERED, "preprocess": [*SCATTERED["preprocess"], {"whiten": {"images": 100}}]}
 TABLE = {
     "train": {
         "source": "csv",
@@ -65,7 +66,7 @@ def release(tmp_path: Path):
     return make
 
 
-@pytest.mark.parametrize("declared", [DIGITS, SCATTERED], ids=["pixels", "scattered"])
+@pytest.mark.parametrize("declared", [DIGITS, SCATTERED, WHITENED], ids=["pixels", "scattered", "whitened"])
 def test_a_release_predicts_raw_features_as_training_saw_them(release, tmp_path: Path, declared: dict) -> None:
     folder, module = release(declared)
     data, _ = parsed(declared, MLP)
@@ -178,7 +179,7 @@ def test_features_of_another_shape(release) -> None:
             released.predict(raw)
 
 
-@pytest.mark.parametrize("data", [DIGITS, SCATTERED, TABLE])
+@pytest.mark.parametrize("data", [DIGITS, SCATTERED, WHITENED, TABLE])
 def test_model_json_round_trip(data: dict) -> None:
     block, spec = parsed(data, MLP)
     described = json.loads(json.dumps(describe_file(spec, block), allow_nan=False))

@@ -165,4 +165,4 @@ def test_scattering_counts_private_records_in_no_log(
     gathered = gather.Gathered({"train": records.Records(images, np.zeros(9, np.int64), None, pending)})
     for _ in range(2):  # once prepared, there is nothing to announce
         assert len(gathered.prepared("train") or ()) == 9
-    assert capsys.readouterr().err == "computing scattering features\n"
+    assert capsys.readouterr().err == "computing features of images\n"
