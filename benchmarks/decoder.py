@@ -161,7 +161,7 @@ def main() -> None:
     print(f"{parameters:,} parameters, {len(tokens):,} tokens of {len(starts):,} messages", flush=True)
     train(model, tokens, starts, args.steps, args.seed)
 
-    model.generation_config = transformers.GenerationConfig(eos_token_id=0, pad_token_id=0)
+    model.generation_config = transformers.GenerationConfig(eos_token_id=0, pad_token_id=0)  # type: ignore[no-untyped-call]
     model.save_pretrained(args.out, safe_serialization=True)
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=END)
     fast.save_pretrained(args.out)
