@@ -161,9 +161,12 @@ def main() -> None:
     print(f"{parameters:,} parameters, {len(tokens):,} tokens of {len(starts):,} messages", flush=True)
     train(model, tokens, starts, args.steps, args.seed)
 
-    model.generation_config = transformers.GenerationConfig(eos_token_id=0, pad_token_id=0)  # type: ignore[no-untyped-call]
+    generation = transformers.GenerationConfig(eos_token_id=0, pad_token_id=0)  # type: ignore[no-untyped-call]
+    model.generation_config = generation
     model.save_pretrained(args.out, safe_serialization=True)
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=END)
+    fast = transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, eos_token=END, pad_token=END
+    )
     fast.save_pretrained(args.out)
     facts = {
         "text": {path.name: digest_of(path) for path in (args.chat, args.jargon)},

@@ -115,11 +115,13 @@ def main() -> None:
     kept = sorted([row for row in encoded if len(row) <= MAX_TOKENS][UNUSED:], key=len)
     model = transformers.LlamaForCausalLM(CONFIG)
     train(model, kept)
-    model.generation_config = transformers.GenerationConfig(eos_token_id=0, pad_token_id=0)  # type: ignore[no-untyped-call]
+    generation = transformers.GenerationConfig(eos_token_id=0, pad_token_id=0)  # type: ignore[no-untyped-call]
+    model.generation_config = generation
     model.save_pretrained(given.out, safe_serialization=True)
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=END).save_pretrained(
-        given.out
+    fast = transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, eos_token=END, pad_token=END
     )
+    fast.save_pretrained(given.out)
 
 
 if __name__ == "__main__":
