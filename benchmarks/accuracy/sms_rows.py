@@ -5,6 +5,7 @@ regression on logarithms of counts: of words, single digits and signs, hashed. C
 declared public (`SHARE`). `--choose` holds out a sixth of the training rows and tests on them; else the last 1,000 rows
 are the test. Results are appended to `results-rows.jsonl`.
 
+    python benchmarks/accuracy/row_decoder.py runs/row_decoder --chat WHEEL   # its tokenizer.json into DIR/row_decoder
     python benchmarks/accuracy/sms_rows.py --data-root DIR [--choose] [--epsilon E …] [--seed N …] [--set KEY=VALUE …]
 """
 
