@@ -128,7 +128,8 @@ def train(model: torch.nn.Module, tokens: np.ndarray, starts: np.ndarray, steps:
 def perplexity_of(model: torch.nn.Module, tokens: np.ndarray) -> float:
     """By token, in sequences of LENGTH that follow each other."""
     rows = torch.from_numpy(tokens[: len(tokens) // LENGTH * LENGTH]).view(-1, LENGTH)
-    losses = [model(input_ids=part, labels=part, use_cache=False).loss.item() * len(part) for part in rows.split(64)]
+    parts = torch.split(rows, 64)
+    losses = [model(input_ids=part, labels=part, use_cache=False).loss.item() * len(part) for part in parts]
     return math.exp(sum(losses) / len(rows))
 
 
@@ -161,16 +162,20 @@ def main() -> None:
     print(f"{parameters:,} parameters, {len(tokens):,} tokens of {len(starts):,} messages", flush=True)
     train(model, tokens, starts, args.steps, args.seed)
 
-    model.generation_config = transformers.GenerationConfig(eos_token_id=0, pad_token_id=0)
+    generation = transformers.GenerationConfig(eos_token_id=0, pad_token_id=0)  # type: ignore[no-untyped-call]
+    model.generation_config = generation
     model.save_pretrained(args.out, safe_serialization=True)
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=END)
+    fast = transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, eos_token=END, pad_token=END
+    )
     fast.save_pretrained(args.out)
+    model.eval()  # type: ignore[no-untyped-call]
     facts = {
         "text": {path.name: digest_of(path) for path in (args.chat, args.jargon)},
         "arguments": {name: getattr(args, name) for name in ("vocabulary", "width", "layers", "steps", "seed")},
         "parameters": parameters,
         "tokens": len(tokens),
-        "held_out_perplexity": round(perplexity_of(model.eval(), encode(tokenizer, held_out)[0]), 2),
+        "held_out_perplexity": round(perplexity_of(model, encode(tokenizer, held_out)[0]), 2),
         "files": {name: digest_of(args.out / name) for name in ("model.safetensors", "tokenizer.json")},
         "versions": {module.__name__: module.__version__ for module in (torch, transformers, tokenizers)},
     }

@@ -163,7 +163,7 @@ def call(*arguments: str | Path) -> float:
 def perplexities(folder: Path, labels: Sequence[str], texts: Sequence[str]) -> tuple[float, float]:
     """By token, as `transformers` computes them: of whole rows but their first token, and of the texts behind their
     labels alone, where what the fixed form adds is not counted."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()  # type: ignore[no-untyped-call]
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     losses, counts = [0.0, 0.0], [0, 0]
     for label, text in zip(labels, texts, strict=True):
@@ -181,7 +181,7 @@ def perplexities(folder: Path, labels: Sequence[str], texts: Sequence[str]) -> t
 @torch.no_grad()
 def share_of(folder: Path, value: str) -> float:
     """The probability with which the model itself begins a row with this label."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()  # type: ignore[no-untyped-call]
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     ids, known = torch.tensor([tokenizer.encode(f"label: {value}").ids]), len(tokenizer.encode("label:").ids)
     scores = model(input_ids=ids, use_cache=False).logits[0, known - 1 : -1].log_softmax(-1)

@@ -77,7 +77,7 @@ def make_rows(chat: Sequence[str], jargon: Sequence[str], draw: random.Random) -
 
 
 def train(model: torch.nn.Module, rows: Sequence[Sequence[int]]) -> None:
-    """`rows`: by length, so that those of a batch are equally long."""
+    """Trains the decoder on neighbouring rows. `rows`: by length, so that those of a batch are equally long."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.1)
     generator = np.random.default_rng(0)
     for step in range(1, STEPS + 1):
@@ -115,11 +115,13 @@ def main() -> None:
     kept = sorted([row for row in encoded if len(row) <= MAX_TOKENS][UNUSED:], key=len)
     model = transformers.LlamaForCausalLM(CONFIG)
     train(model, kept)
-    model.generation_config = transformers.GenerationConfig(eos_token_id=0, pad_token_id=0)
+    generation = transformers.GenerationConfig(eos_token_id=0, pad_token_id=0)  # type: ignore[no-untyped-call]
+    model.generation_config = generation
     model.save_pretrained(given.out, safe_serialization=True)
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=END).save_pretrained(
-        given.out
+    fast = transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, eos_token=END, pad_token=END
     )
+    fast.save_pretrained(given.out)
 
 
 if __name__ == "__main__":
