@@ -17,8 +17,8 @@ from tests.pretend_cuda.roads import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import gpu  # type: ignore[import-not-found]
-import gpu_cases  # type: ignore[import-not-found]
+import gpu
+import gpu_cases
 import torch
 
 from dprecipe.models.decoder_config import check_decoder_config
@@ -42,19 +42,19 @@ CASES = {
 
 def count_step(name: str, way: str) -> dict[str, Any]:
     """Count the second step: plans are made in the first."""
-    with recording() as clock:
-        gpu.named = lambda part: nullcontext()  # names of parts go to a profiler
-        read_clock = mock.Mock(side_effect=lambda device: clock.seconds)
-        with (
-            mock.patch.object(shares, "read_clock", read_clock),
-            mock.patch.object(planning, "read_clock", read_clock),
-            mock.patch.object(planning, "check_plan"),  # it compares values
-        ):
-            step = gpu.step_of(CASES[name], way, torch.device("cuda", 0), 3)
-            step(0)
-    torch.cuda.reset_peak_memory_stats()
-    with recording() as seen:
-        step(1)
+    with mock.patch.object(gpu, "named", return_value=nullcontext()):  # names of parts go to a profiler
+        with recording() as clock:
+            read_clock = mock.Mock(side_effect=lambda device: clock.seconds)
+            with (
+                mock.patch.object(shares, "read_clock", read_clock),
+                mock.patch.object(planning, "read_clock", read_clock),
+                mock.patch.object(planning, "check_plan"),  # it compares values
+            ):
+                step = gpu.step_of(CASES[name], way, torch.device("cuda", 0), 3)
+                step(0)
+        torch.cuda.reset_peak_memory_stats()
+        with recording() as seen:
+            step(1)
     return describe(seen)
 
 
