@@ -58,7 +58,8 @@ def check_claim(
     attained: float,
 ) -> None:
     """A threshold on the likelihood ratio is chosen on one half of the runs, and counted on the other. A sound program
-    fails by the upper limit with probability 0.001; the lower one is far below what is found."""
+    fails by the upper limit with probability 0.001, and by the lower one less often: in 4,000 simulations of the same
+    statistic it was never below. Thresholds that fewer than one in a hundred others pass are too rare to count on."""
     used, without = (
         np.array([statistic(*run_attempt(events, moved)) for _ in range(RUNS // 2)]) for moved in (1.0, 0.0)
     )
@@ -66,7 +67,7 @@ def check_claim(
 
     def gain(threshold: float) -> float:
         right, wrong = float((used[:half] > threshold).mean()), float((without[:half] > threshold).mean())
-        return math.log(max(right - delta, 1e-9) / max(wrong, 1e-3))
+        return math.log(max(right - delta, 1e-9) / max(wrong, 1e-2))
 
     threshold = max(np.quantile(used[:half], np.linspace(0.3, 0.99, 60)).tolist(), key=gain)
     right, wrong = int((used[half:] > threshold).sum()), int((without[half:] > threshold).sum())
@@ -91,7 +92,7 @@ def test_passes_in_a_fixed_order_come_close_to_the_claim_and_not_beyond() -> Non
         moved_T = sum(np.concatenate([np.zeros(at), column[: 12 - at]]) for at in range(place, 12, 4))
         return float(moved_T @ seen_T - moved_T @ moved_T / 2) / 2.2**2
 
-    check_claim(events, 0.05, ratio, 0.6)
+    check_claim(events, 0.05, ratio, 0.5)
 
 
 @pytest.mark.slow
@@ -108,4 +109,4 @@ def test_bands_come_close_to_the_claim_and_not_beyond() -> None:
             total += math.log(0.5 + 0.5 * math.exp((moved @ rows - moved @ moved / 2) / 1.2**2))
         return total
 
-    check_claim(events, 0.05, ratio, 0.35)
+    check_claim(events, 0.05, ratio, 0.45)
