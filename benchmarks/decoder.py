@@ -137,6 +137,17 @@ def digest_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def save_decoder(model: transformers.PreTrainedModel, tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    """Writes a decoder and its tokeniser as recipes read them."""
+    generation = transformers.GenerationConfig(eos_token_id=0, pad_token_id=0)  # type: ignore[no-untyped-call]
+    model.generation_config = generation
+    model.save_pretrained(folder, safe_serialization=True)
+    fast = transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, eos_token=END, pad_token=END
+    )
+    fast.save_pretrained(folder)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
@@ -162,13 +173,7 @@ def main() -> None:
     print(f"{parameters:,} parameters, {len(tokens):,} tokens of {len(starts):,} messages", flush=True)
     train(model, tokens, starts, args.steps, args.seed)
 
-    generation = transformers.GenerationConfig(eos_token_id=0, pad_token_id=0)  # type: ignore[no-untyped-call]
-    model.generation_config = generation
-    model.save_pretrained(args.out, safe_serialization=True)
-    fast = transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=tokenizer, eos_token=END, pad_token=END
-    )
-    fast.save_pretrained(args.out)
+    save_decoder(model, tokenizer, args.out)
     model.eval()  # type: ignore[no-untyped-call]
     facts = {
         "text": {path.name: digest_of(path) for path in (args.chat, args.jargon)},

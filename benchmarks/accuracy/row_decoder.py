@@ -23,7 +23,7 @@ import transformers
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from decoder import END, build_tokenizer, read_chat, read_jargon
+from decoder import build_tokenizer, read_chat, read_jargon, save_decoder
 
 MAX_CHARACTERS, MAX_TOKENS, VOCABULARY, BATCH, STEPS, RATE = 160, 96, 2048, 64, 1600, 3e-3
 UNUSED = 1000
@@ -115,13 +115,7 @@ def main() -> None:
     kept = sorted([row for row in encoded if len(row) <= MAX_TOKENS][UNUSED:], key=len)
     model = transformers.LlamaForCausalLM(CONFIG)
     train(model, kept)
-    generation = transformers.GenerationConfig(eos_token_id=0, pad_token_id=0)  # type: ignore[no-untyped-call]
-    model.generation_config = generation
-    model.save_pretrained(given.out, safe_serialization=True)
-    fast = transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=tokenizer, eos_token=END, pad_token=END
-    )
-    fast.save_pretrained(given.out)
+    save_decoder(model, tokenizer, given.out)
 
 
 if __name__ == "__main__":

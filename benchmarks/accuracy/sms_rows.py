@@ -38,10 +38,10 @@ from dprecipe.training.program.gather import gather_records
 
 RECIPE = Path(__file__).with_name("recipes") / "sms-rows.yaml"
 SHARE = 0.13
-"""Of spam among messages: declared public. A noisy count of labels would tell as much for little budget."""
+"""Share of spam among messages: declared public. A noisy count of labels would tell as much for little budget."""
 RESULTS = Path(__file__).with_name("results-rows.jsonl")
 TOKEN = r"[a-z]+|\d|[^\sa-z\d]"
-"""Of texts in small letters. A number is as many tokens as it has digits, so that one that is new still counts."""
+"""A token of a text in small letters. A number is as many tokens as it has digits, so that a new one still counts."""
 Rows = tuple[list[str], list[str]]
 """Labels and texts."""
 

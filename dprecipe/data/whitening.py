@@ -15,7 +15,6 @@ Shapes: N records of D features, in the order of memory.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -62,15 +61,11 @@ def find_whitening(step: Whiten, before: Sequence[Step], shape: tuple[int, ...],
     Raises:
         DataFault: there are more features than a recipe may whiten, or no images.
     """
-    key = json.dumps([each.model_dump(mode="json") for each in (*before, Step(whiten=step))])
-    return _find(key, shape, prepare)
+    return _find(step, tuple(before), shape, prepare)
 
 
 @lru_cache(maxsize=2)
-def _find(key: str, shape: tuple[int, ...], prepare: Prepare) -> Whitening:
-    *before, last = (Step.model_validate_json(json.dumps(each)) for each in json.loads(key))
-    step = last.whiten
-    assert step is not None  # noqa: S101  # the last one is
+def _find(step: Whiten, before: tuple[Step, ...], shape: tuple[int, ...], prepare: Prepare) -> Whitening:
     if not fits_generators(shape):  # a release may say anything
         raise DataFault("whiten takes images of 1 or 3 channels, and these are none")
     channels, height, width = shape
