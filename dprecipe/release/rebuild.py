@@ -107,16 +107,14 @@ def stated_source(stated: Predicate) -> RecipeSource:
 
 
 def _plan_again(stated: Predicate, failures: list[str]) -> Plan | None:
-    recipe = stated.provenance.recipe
+    resolved = stated.provenance.recipe.resolved
     try:
         loaded = read_source(stated_source(stated))
         chosen, solved = tuned.read_chosen(stated), stated.provenance.solved
-        plan = plan_again(loaded, StatedPlan(recipe.resolved, solved, stated.budget.epsilon, chosen))
+        plan = plan_again(loaded, StatedPlan(resolved, solved, stated.budget.epsilon, chosen))
         if stated.is_own:  # its defaults are today's
             today = loaded.recipe.model_dump(mode="json", by_alias=True)
-            failures += compare_json(
-                recipe.resolved, _leave_out_new(today, recipe.resolved), "provenance.recipe.resolved"
-            )
+            failures += compare_json(resolved, _leave_out_new(today, resolved), "provenance.recipe.resolved")
         return plan
     except StatedOtherwise as error:
         failures.append(str(error))

@@ -61,7 +61,7 @@ CORPUS = {
     "tuned": RECIPES["tuned"],
     "paid": RECIPES["paid"],
     "account": RECIPES["charged"],
-    "audit": RECIPES["audited"] + REPORT,
+    "audit": RECIPES["audited"].replace(", confidence: 0.9999", "") + REPORT,  # so that all names right refute
     "language": RECIPES["language"],
     "module": RECIPES["module"],
     "no-model": RECIPES["no_model"],
