@@ -54,6 +54,23 @@ def scatter_images(images: Floats, scales: int, angles: int) -> Floats:
     return result.reshape(count, channels * bank.coefficients, *result.shape[2:])
 
 
+def mirror_coefficients(scales: int, angles: int) -> NDArray[np.int64]:
+    """Returns, for each coefficient of a mirrored image, which one of the image it is, (K,): waves of angle θ become
+    waves of angle −θ.
+
+    The maps have to be mirrored, too. What they are centred on moves then by 2^scales − 1 pixels.
+    """
+    angle = (2 * (angles // 2 - 1) - np.arange(angles)) % angles
+    first = 1 + angles * np.arange(scales)[:, None] + angle
+    parts, start = [np.zeros(1, np.int64), first.ravel()], 1 + scales * angles
+    for j in range(scales - 1):
+        larger = scales - 1 - j
+        places = start + np.arange(angles * larger * angles).reshape(angles, larger, angles)
+        parts.append(places[angle][:, :, angle].ravel())
+        start += places.size
+    return np.concatenate(parts)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bank:
     """Filters for images of one size.

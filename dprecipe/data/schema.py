@@ -210,7 +210,7 @@ class Crop(Block):
 
 
 class Flip(Block):
-    """Augmentation: mirror left and right with this probability, in training only."""
+    """Augmentation: mirror an image, or its maps of scattering, with this probability, in training only."""
 
     probability: Annotated[float, Field(ge=0, le=1)] = 0.5
 

@@ -60,6 +60,7 @@ def check_steps(data: Data) -> Iterator[Finding]:
     columns = data.train.table_columns
     shape = source_shape(column_facts(columns or {}, data.preprocess), data.train.record_shape)
     image = pixels = len(shape) == 3
+    maps = False
     rank = 0
     for index, step in enumerate(data.preprocess):
         operation = step.operation
@@ -67,25 +68,27 @@ def check_steps(data: Data) -> Iterator[Finding]:
         if isinstance(operation, Encoding):
             yield from _encoding(operation, columns, path)
         elif isinstance(operation, Crop | Flip):
-            if not pixels:
+            if not (pixels or (maps and isinstance(operation, Flip))):
                 yield Finding(
                     "R212",
                     f"{_name(step)} moves pixels, and the features are not images here",
-                    "remove the step" if len(shape) == 3 or not image else "remove `flatten`: models do it",
+                    ("write flip: maps of scattering can be mirrored" if maps else "remove the step")
+                    if len(shape) == 3 or not image
+                    else "remove `flatten`: models do it",
                     path,
                 )
         elif isinstance(operation, Scale):
             yield from _scale(operation, shape, path)
         elif isinstance(operation, Scattering):
             yield from _scattering(operation, shape, path) if pixels else _no_image(shape, image, path)
-            pixels = False
+            pixels, maps = False, pixels
         elif isinstance(operation, GroupNorm) and shape[0] % operation.groups:
             yield _groups(operation, shape, path)
         elif isinstance(operation, Whiten):
             yield from _whiten(data, index, shape, path)
         yield from check_paid_step(data, index, shape, path)
         if isinstance(operation, Flatten | DpPca | Whiten):
-            pixels = False
+            pixels = maps = False
         shape = shape_after(step, shape)
         if isinstance(operation, DpCount):  # it changes nothing, and may be anywhere
             continue

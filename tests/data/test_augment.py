@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from dprecipe.data.augment import make_augmentation, random_crop, random_flip  # noqa: E402
-from dprecipe.data.schema import Crop, Flip, Scale, Step  # noqa: E402
+from dprecipe.data.scattering import mirror_coefficients, scatter_images  # noqa: E402
+from dprecipe.data.schema import Crop, Flip, Scale, Scattering, Step  # noqa: E402
 
 IMAGES = torch.arange(1.0, 1 + 64 * 2 * 4 * 5).reshape(64, 2, 4, 5)
 
@@ -44,9 +46,42 @@ def test_a_flip_mirrors_each_record_or_not() -> None:
     assert torch.equal(random_flip(IMAGES, Flip(probability=1.0), generator()), IMAGES.flip(3))
 
 
+@pytest.mark.parametrize(("copies", "probability", "least"), [(2, 0.5, 1), (4, 0.25, 1), (4, 0.9, 3), (1, 0.3, 0)])
+def test_of_the_copies_of_a_record_as_many_are_mirrored_as_can_be(copies: int, probability: float, least: int) -> None:
+    """Each copy with the probability of the step: by chance four deviations away once in 16,000 times."""
+    records = 64_000
+    one = torch.tensor([0.0, 1.0]).expand(records * copies, 1, 1, 2)
+    mirrored = random_flip(one, Flip(probability=probability), generator(), copies)[:, 0, 0, 0].view(records, copies)
+    assert set(mirrored.sum(1).tolist()) <= {least, least + int(probability * copies > least)}
+    for copy in range(copies):
+        deviation = (probability * (1 - probability) / records) ** 0.5
+        assert abs(float(mirrored[:, copy].mean()) - probability) < 4 * deviation
+
+
+@pytest.mark.parametrize(("scales", "angles"), [(2, 8), (2, 5), (3, 4), (1, 6)])
+def test_a_mirrored_image_has_the_coefficients_of_mirrored_waves(scales: int, angles: int) -> None:
+    """A mirrored map is of an image that is mirrored and moved by 2^J - 1 pixels, but for what the margin reaches."""
+    side, step = 64, 2**scales
+    images = torch.rand((2, 2, side, side), generator=generator()).numpy()
+    moved = images.copy()
+    moved[..., : side - step + 1] = images[..., side - step :: -1]
+    steps = [
+        Step(scattering=Scattering(scales=scales, angles=angles)),
+        Step(flip=Flip(probability=1.0)),
+    ]
+    maps = torch.from_numpy(scatter_images(images, scales, angles))
+    flipped = make_augmentation(steps, generator())(maps, 1)
+    expected = torch.from_numpy(scatter_images(moved, scales, angles))
+    inner = (..., slice(0, side // step), slice(5, side // step - 5)) if scales < 3 else (..., slice(3, 5))
+    torch.testing.assert_close(flipped[inner], expected[inner], rtol=2e-3, atol=1e-4)
+    order = mirror_coefficients(scales, angles)
+    assert sorted(order) == list(range(len(order)))
+    assert (order[order] == np.arange(len(order))).all()
+
+
 def test_t27_one_record_stays_one_record_and_its_norm_never_grows() -> None:
     apply = make_augmentation([Step(crop=Crop(padding=1)), Step(flip=Flip())], generator())
-    result = apply(IMAGES)
+    result = apply(IMAGES, 1)
     assert result.shape == IMAGES.shape
     assert bool((result.flatten(1).norm(dim=1) <= IMAGES.flatten(1).norm(dim=1) * (1 + 1e-6)).all())
 
@@ -56,7 +91,7 @@ def test_records_move_alone() -> None:
     changed[3] = torch.nan
     rest = torch.arange(64) != 3
     steps = [Step(crop=Crop(padding=1)), Step(flip=Flip())]
-    one, other = make_augmentation(steps, generator())(IMAGES), make_augmentation(steps, generator())(changed)
+    one, other = make_augmentation(steps, generator())(IMAGES, 1), make_augmentation(steps, generator())(changed, 1)
     assert torch.equal(one[rest], other[rest])
 
 
@@ -64,6 +99,8 @@ def test_the_generator_alone_decides_and_an_empty_batch_is_fine() -> None:
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
     steps = [Step(crop=Crop(padding=1)), Step(flip=Flip())]
-    assert torch.equal(make_augmentation(steps, generator(1))(IMAGES), make_augmentation(steps, generator(1))(IMAGES))
+    assert torch.equal(
+        make_augmentation(steps, generator(1))(IMAGES, 1), make_augmentation(steps, generator(1))(IMAGES, 1)
+    )
     assert torch.equal(torch.random.get_rng_state(), before)
-    assert make_augmentation(steps, generator())(IMAGES[:0]).shape == (0, 2, 4, 5)
+    assert make_augmentation(steps, generator())(IMAGES[:0], 1).shape == (0, 2, 4, 5)

@@ -84,7 +84,7 @@ class Correlated(Block):
         ),
     ]
     augmentations: PositiveInt = Field(
-        1, description="independently augmented copies of each record; their gradients are averaged before clipping"
+        1, description="augmented copies of each record; their gradients are averaged before clipping"
     )
 
     @property

@@ -23,7 +23,7 @@ class Dpsgd(Block):
     noise: MovingNoise = Field(description="one noise, or a list of phases in order")
     sampling: BatchSampling
     augmentations: PositiveInt = Field(
-        1, description="independently augmented copies of each record; their gradients are averaged before clipping"
+        1, description="augmented copies of each record; their gradients are averaged before clipping"
     )
 
     @property

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dprecipe.data.augment import Augment
 from dprecipe.data.records import Records
 from dprecipe.data.records import RecordSource as RecordSource
 from dprecipe.training.engine.clipped_sum import BatchPart, count_of, physical_slices
@@ -18,7 +19,6 @@ from dprecipe.training.engine.sizes import bytes_for_records, keeps_records, one
 from dprecipe.training.engine.unit_rows import mark_padding
 from dprecipe.training.program.prefetch import carry_to_device, pin_array, prefetch_results, runs_asynchronously
 
-Augment = Callable[[Tensor], Tensor]
 Indices = NDArray[np.int64]
 Fetched = tuple[Tensor, Tensor]
 """Features and labels of some records: on the device, or about to be copied there."""
@@ -106,7 +106,7 @@ class Store:
         if copies > 1:
             features, labels = features.repeat_interleave(copies, 0), labels.repeat_interleave(copies, 0)
         if self._augment is not None:
-            features = self._augment(features)
+            features = self._augment(features, copies)
         return BatchPart(features, labels, None if units is None else carry_to_device(units, self.device))
 
     def _fetch(self, indices: Indices) -> Fetched:

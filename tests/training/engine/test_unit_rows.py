@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dprecipe.data.augment import make_augmentation
 from dprecipe.data.records import Records
+from dprecipe.data.schema import Flip, Step
 from dprecipe.training.engine.bookkeeping import describe_plan
 from dprecipe.training.engine.clipped_sum import clipped_sum
 from dprecipe.training.engine.clipping import Clipping, layer_numbers
@@ -76,7 +78,7 @@ def test_copies_are_augmented_each_by_itself_and_averaged_before_clipping(physic
     seen: list[Tensor] = []
 
     def augmented(generator: torch.Generator):
-        def apply(x: Tensor) -> Tensor:
+        def apply(x: Tensor, _: int) -> Tensor:
             seen.append(x + torch.rand(len(x), 1, 1, 1, generator=generator))
             return seen[-1]
 
@@ -93,6 +95,15 @@ def test_copies_are_augmented_each_by_itself_and_averaged_before_clipping(physic
     assert len(set(moved.flatten(2)[..., 0].flatten().tolist())) == 12  # no two copies got the same draw
     of_units = [[(row, int(data.labels[i])) for row in rows[3 * n : 3 * n + 3]] for n, i in enumerate(chosen)]
     torch.testing.assert_close(result, looped(net, of_units, clipping), rtol=1e-5, atol=1e-6)
+
+
+def test_two_copies_of_a_record_are_mirror_images() -> None:
+    data = records(np.array([0, 0, 0, 1, 2, 2]))
+    store = Store(data, torch.device("cpu"), lambda drawn: make_augmentation([Step(flip=Flip())], drawn))
+    rows = [part.features.unflatten(1, (-1, 2)) for part in UnitRowsBatch(store.batch(np.arange(3), 1), 2).parts(8)]
+    assert sum(len(row) for row in rows) == 3
+    for row in rows:
+        assert torch.equal(row[:, :, 0], row[:, :, 1].flip(-1))
 
 
 def test_no_unit_is_split_and_rows_that_fill_up_are_marked() -> None:

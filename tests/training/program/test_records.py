@@ -29,7 +29,7 @@ def test_a_batch_tells_how_many_gradients_it_adds_up() -> None:
 
 def test_the_seed_of_a_batch_decides_what_augmentation_draws() -> None:
     records = Records(np.zeros((9, 1, 2, 2), dtype=np.float32), np.zeros(9, dtype=np.int64))
-    store = Store(records, torch.device("cpu"), lambda g: lambda x: x + torch.rand(len(x), 1, 1, 1, generator=g))
+    store = Store(records, torch.device("cpu"), lambda g: lambda x, _: x + torch.rand(len(x), 1, 1, 1, generator=g))
     one = drawn(store, 5, [0, 3, 4])
     drawn(store, 6, list(range(9)))  # a longer batch between, which must leave no trace
     assert torch.equal(drawn(store, 5, [0, 3, 4]), one)

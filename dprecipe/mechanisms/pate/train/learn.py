@@ -221,7 +221,7 @@ class _Pupil:
         """Returns the next batch, augmented."""
         chosen = torch.from_numpy(self.numbers(size))
         features, labels = self.features[chosen], self.labels[chosen]
-        return (features if self._augment is None else self._augment(features)), labels
+        return (features if self._augment is None else self._augment(features, 1)), labels
 
 
 def train_one(lesson: Lesson, pupil: _Pupil) -> nn.Module:
