@@ -93,7 +93,7 @@ def stored(units: bool) -> Store:
     retained = Records(generator.random((50, 1, 4, 4), dtype=np.float32), generator.integers(3, size=50), of_units)
 
     def augmented(generator: torch.Generator) -> records.Augment:
-        return lambda x: x + torch.rand(len(x), 1, 1, 1, generator=generator)
+        return lambda x, _: x + torch.rand(len(x), 1, 1, 1, generator=generator)
 
     return Store(retained, CPU, augmented)
 
