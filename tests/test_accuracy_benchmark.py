@@ -126,6 +126,7 @@ def test_a_choice_declares_a_range_of_as_many_records_as_it_trains_on(
     assert ranges == {(True, (0, 50), 50), (False, (0, 60), 60)}
 
 
+@pytest.mark.slow
 def test_results_are_kept_and_not_run_again(
     lab: ModuleType, study: Path, runs: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,7 @@ def test_the_price_table_is_found() -> None:
     assert len(ROWS) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sampling", "one", "replace"), ROWS)
 def test_the_price_of_a_sampling_scheme(sampling: str, one: str, replace: str) -> None:
     for printed, relation in ((one, "add_or_remove_one"), (replace, "replace_one")):

@@ -18,6 +18,7 @@ def compare(text: str) -> dict[str, SamplingRow]:
     return {row.scheme: row for row in compare_samplings(loaded, plan(loaded))}
 
 
+@pytest.mark.slow
 def test_each_scheme_has_what_a_plan_of_its_own_says() -> None:
     rows = compare(HEAD + DPSGD + TAIL)
     own = plan(read_text(HEAD + DPSGD + TAIL))

@@ -65,6 +65,7 @@ def test_noise_spends_between_99_9_and_100_percent_of_100_budgets(recipe):
     check_noise(*recipe)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "q", "steps", "epochs", "epsilon", "delta", "relation", "accountant"), list(recipes(6, 21))
 )

@@ -130,6 +130,7 @@ def test_a_step_that_is_always_full_costs_what_half_the_noise_costs() -> None:
     assert epsilon(event, epochs=3) == pytest.approx(epsilon(Gaussian(1.0), epochs=3), rel=1e-3)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", [OFTEN, NEVER, replace(OFTEN, taken=5)])
 @pytest.mark.parametrize("relation", Neighbouring)
 def test_the_other_library_composes_the_other_law_to_the_same(

@@ -311,6 +311,7 @@ def test_a_tiny_epsilon_is_asked_for_on_a_finer_grid(event, count, delta, relati
     assert 0 < answer.epsilon <= ours * 1.001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("event", "count", "delta", "relation"),
     [

@@ -101,6 +101,7 @@ def test_an_epoch_costs_more_the_more_steps_it_takes() -> None:
     assert answer.epsilon == pytest.approx(costs[1], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_noise_so_large_that_no_law_is_had_is_asked_about_as_a_known_batch() -> None:
     for event in (DealtGaussian(1e5, 12), PermutedGaussian(1438, 128, 11, 1e5)):
         charges = [Charge(event, 2)]

@@ -96,6 +96,7 @@ KINDS = ("gaussian", "poisson", "fixed", "truncated", "laplace", "dealt", "permu
 KINDS = ("gaussian", "poisson", "fixed", "truncated", "laplace", "dealt", "capped", "permuted")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(3))
 def test_corners(kind: str, seed: int) -> None:

@@ -104,6 +104,7 @@ def test_a_curve_that_bounds_nothing_extends_to_none() -> None:
     assert groups.extend_curve([(3.0, 1e-5)], 5).epsilon(1e-5) == math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "size"), list(itertools.product([0.7, 2.0], [2, 3])))
 def test_one_unit_costs_what_it_costs_alone_and_more_cost_more(sigma: float, size: int) -> None:
     for event in (PoissonGaussian(0.1, sigma), FixedSizeGaussian(50, 5, sigma), DealtGaussian(sigma, 6)):

@@ -45,6 +45,7 @@ def test_epochs_have_the_values_of_another_computation(event: PermutedGaussian, 
         assert found <= record["value"] * (1 + 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("relation", "event", "epochs", "record"),
     [(REPLACE, *case) for case in of("shuffle_triangle_replace")]
@@ -63,6 +64,7 @@ def test_a_unit_that_keeps_its_place_is_removed_and_added(
     assert at == pytest.approx(1e-5, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("others", "unit"), [(-1.0, 1.0), (0.0, 1.0), (0.5, -1.0)])
 def test_all_orders_of_four_units_are_below_the_pair(others: float, unit: float) -> None:
     """Two steps of one unit each, of four and of three units; attained where all others pull the other way."""

@@ -121,6 +121,7 @@ def test_an_epoch_of_few_steps_is_warned_of() -> None:
     assert [type(c.event) for c in single.events] == [Gaussian]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["poisson", "full_batch", "dealt"])
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
 @pytest.mark.parametrize("length", [{"epochs": "auto"}, {"steps": "auto"}])

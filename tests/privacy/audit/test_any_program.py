@@ -130,6 +130,7 @@ def test_a_larger_run_and_fewer_points_are_looser_and_sound() -> None:
     assert attained > many / 50
 
 
+@pytest.mark.slow
 def test_extremes() -> None:
     assert chance_on_curve(guess(10, 2, 0), gaussian_curve(1.0)) == 1
     assert chance_on_curve(guess(10, 2, 2), ((0.0, 1.0),)) == 1

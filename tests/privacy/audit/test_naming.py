@@ -31,6 +31,7 @@ def lower(canaries: int, each: int, correct: int) -> float:
     return lower_epsilon_of_guesses(guesses, CONFIDENCE, DELTA, roughly=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "canaries", "reported"), [(1, 1000, 0.34), (3, 1000, 1.65), (8, 1000, 4.6)])
 def test_the_choice_is_near_the_best(epsilon: float, canaries: int, reported: float) -> None:
     naming = choose_naming(canaries, epsilon, DELTA, CONFIDENCE)
