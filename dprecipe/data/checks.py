@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from dprecipe.data import step_checks
 from dprecipe.data.columns import ChatColumn, ColumnBlock, TextColumn, find_repeated
-from dprecipe.data.facts import column_facts, feature_shape, model_shape, sequences_step, source_shape
+from dprecipe.data.facts import column_facts, feature_shape, is_slow, model_shape, sequences_step, source_shape
 from dprecipe.data.paid.checks import check_paid_step
 from dprecipe.data.paid.schema import DpCount
 from dprecipe.data.schema import ASSISTANT, AnySource, Columns, Data, Sequences, Source
@@ -151,16 +151,14 @@ def _listed(source: AnySource) -> list[tuple[str, object]]:
 
 def _fits_a_disk(data: Data) -> Iterator[Finding]:
     columns = data.train.table_columns
-    scattered = any(step.scattering is not None or step.whiten is not None for step in data.preprocess)
-    if columns is None and not scattered:
+    kept = any(is_slow(step) for step in data.preprocess)
+    if columns is None and not kept:
         return
     before = source_shape(column_facts(columns or {}, data.preprocess), data.train.record_shape)
     width = math.prod(feature_shape(before, data.preprocess))
     records = data.max_units if data.unit == "record" else data.max_units * data.unit.max_records
     needed = 4 * records * width
-    remedy = (
-        "write fewer angles or more scales" if scattered else "hash into fewer buckets, or declare fewer categories"
-    )
+    remedy = "write fewer angles or more scales" if kept else "hash into fewer buckets, or declare fewer categories"
     if sequences_step(data.preprocess) is not None:
         remedy = "write a smaller max_length, or fewer max_sequences"
     if needed > DENSE_LIMIT:

@@ -158,6 +158,11 @@ def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (math.prod(shape),) if step.flatten is not None or step.whiten is not None else shape
 
 
+def is_slow(step: Step) -> bool:
+    """Returns True if a step is too slow for each batch anew: its features are computed once, and kept."""
+    return step.scattering is not None or step.whiten is not None
+
+
 def count_scattering_coefficients(scales: int, angles: int) -> int:
     """Returns the number of channels that scattering computes from one: 1 + JL + L²J(J−1)/2, of orders 0, 1 and 2."""
     return 1 + scales * angles + angles**2 * scales * (scales - 1) // 2

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.data.facts import is_slow
 from dprecipe.data.paid.apply import encode_items
 from dprecipe.data.paid.constants import ItemConstants, PublicConstants, StageConstants
 from dprecipe.data.paid.schema import DpCategories, DpVocabulary, item_columns
@@ -235,8 +236,7 @@ class Records:
     @property
     def awaits_slow_steps(self) -> bool:
         """True if `scattering` or `whiten` is among the steps that `prepared` applies."""
-        ready = [step for step in self.pending[: self.next_stage] if isinstance(step, Step)]
-        return any(step.scattering is not None or step.whiten is not None for step in ready)
+        return any(isinstance(step, Step) and is_slow(step) for step in self.pending[: self.next_stage])
 
     @property
     def next_stage(self) -> int | None:
