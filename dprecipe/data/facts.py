@@ -159,7 +159,7 @@ def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def is_slow(step: Step) -> bool:
-    """Returns True if a step is too slow for each batch anew: its features are computed once, and kept."""
+    """Returns True if a step is too slow to repeat for each batch: its features are computed once, and kept."""
     return step.scattering is not None or step.whiten is not None
 
 
