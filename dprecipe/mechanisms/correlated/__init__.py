@@ -15,6 +15,6 @@ MECHANISM = Mechanism(
     covers_iterates=True,
     can_be_tuned=True,
     canaries=("gradient", "record"),
-    audit_depths=("program",),
+    audit_depths=("program", "steps"),
     runtime_options=ALL_RUNTIME_OPTIONS,
 )

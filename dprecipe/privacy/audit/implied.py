@@ -1,6 +1,7 @@
 """Claims to compare lower bounds with, and what the bound of a step implies for the whole run.
 
-A step's claim is that of its noisy sum with one unit in it for certain: sampling is known to the audit.
+A step's claim is that of its noisy sum with one unit in it for certain: sampling is known to the audit. Where noise is
+correlated over steps, the sums after it that the unit shows in belong to the step.
 """
 
 from __future__ import annotations
@@ -8,24 +9,47 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import lru_cache
+
+import numpy as np
 
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.correlation.series import column_of
+from dprecipe.privacy.correlation.strategies import Strategy
+from dprecipe.privacy.curves import Array
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.rounding import round_down, round_up
 
+LONGEST = 64
+"""The most steps that an audit takes for one trial."""
+FELT = 0.95
+"""The share of a unit's distance after which it waits for no further step."""
 _POINTS = 40
 _RUN_POINTS = 20
 _TAIL = 1e-6
 
 
+def step_response(event: Event) -> Array:
+    """Returns c_0 = 1, c_1, …: how a unit of one step shows in the whitened sums of this step and of those after it.
+    Of independent noise it is c_0 alone. It ends after `LONGEST` steps, or before, at `FELT` of their length."""
+    return np.ones(1) if event.strategy is None else _find_response(event.strategy, min(event.steps, LONGEST))
+
+
+@lru_cache(maxsize=64)
+def _find_response(strategy: Strategy, steps: int) -> Array:
+    column = column_of(strategy, steps)
+    lengths = np.sqrt(np.cumsum(column**2))
+    return column[: 1 + int(np.searchsorted(lengths, FELT * lengths[-1]))]
+
+
 def step_mu(event: Event) -> float | None:
-    """Returns the μ that a step claims for a unit that is in its sum or not: 1/σ; None where its noise is not
-    Gaussian."""
+    """Returns the μ that a step claims for a unit that is in its sum or not: ‖c‖/σ with `step_response` c, 1/σ for
+    independent noise; None where its noise is not Gaussian."""
     distribution = event.noise_distribution()
     if distribution is None or distribution.family != "gaussian" or len(event.multipliers) != 1:
         return None
-    return 1 / event.multipliers[0]
+    return float(np.linalg.norm(step_response(event))) / event.multipliers[0]
 
 
 def step_curve(event: Event) -> tuple[tuple[float, float], ...]:

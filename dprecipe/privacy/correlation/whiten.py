@@ -26,6 +26,12 @@ class Whitener(Generic[Vector]):
         self._taken: deque[Vector] = deque(maxlen=len(strategy.bands) - 1)
         self._white: deque[Vector] = deque(maxlen=len(strategy.taps) - 1)
 
+    def copy(self) -> Whitener[Vector]:
+        """Returns another one that has taken the same vectors."""
+        other: Whitener[Vector] = Whitener(self._strategy)
+        other._taken, other._white = self._taken.copy(), self._white.copy()
+        return other
+
     def take(self, vector: Vector) -> Vector:
         """Returns the next vector, whitened: Σ bands_j y_{t-j} - Σ taps_j (C y)_{t-j}, the latter from j = 1 on."""
         white = vector = 1.0 * vector  # a copy: the caller goes on with its own

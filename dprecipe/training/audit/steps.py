@@ -1,11 +1,12 @@
 """Depth `steps` of mechanisms of noisy sums: a canary in or out of thousands of the program's own steps.
 
 In each step the canary, a synthetic unit whose gradient fills the clip norm, is in the batch or not, by the auditor's
-coin. The attacker knows everything else: the others' sum, the canary's gradient and the divisor. Along that gradient,
-what the optimiser gets is then a normal number of deviation 1 and mean 0, or at most μ = 1/σ; above μ/2, fixed by the
-claim beforehand, the attacker says "in".
+coin. The attacker knows everything else: the others' sum, the canary's gradient and the divisor. It says "in" where
+that is likelier. Along that gradient, what the optimiser gets is a normal number of deviation 1 and mean 0, or at most
+μ = 1/σ.
 
-Every step begins from the same weights, so that both sums are known once and for all.
+Every step begins from the same weights, so that both sums are known once and for all. Where noise is correlated over
+steps, a canary shows in the sums after its own, too: a trial is as many steps as it shows in, whitened.
 
 Source: Nasr et al. 2023, "Tight Auditing of Differentially Private Machine Learning", Section 5.
 """
@@ -19,8 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dprecipe.privacy.audit.implied import step_curve, step_mu
+from dprecipe.privacy.audit.implied import step_curve, step_mu, step_response
 from dprecipe.privacy.audit.results import AttackTrials
+from dprecipe.privacy.correlation.strategies import Banded
+from dprecipe.privacy.correlation.whiten import Whitener
 from dprecipe.privacy.events import Charge
 from dprecipe.training.audit.noise import divisor_of
 from dprecipe.training.audit.program import Bench, search_sums
@@ -50,8 +53,9 @@ def audit_steps(bench: Bench, steps: int, show: Callable[[int], None]) -> AuditE
     canary = next(found for found in search.found if found.move >= (AS_GOOD if found.scale == 1 else 1.0) * best)
     records.write(OTHERS, canary.features, canary.label)
     counts = {True: [0, 0], False: [0, 0]}
-    with bench.open(store, "steps", Charge(event, -(-steps // event.steps))) as rig:
-        attacker = _Attacker(rig, start, canary)
+    rows = len(step_response(event))
+    with bench.open(store, "steps", Charge(event, -(-steps * rows // event.steps))) as rig:
+        attacker = _Attacker(rig, start, canary, rows)
         coins = np.unpackbits(np.frombuffer(secrets.token_bytes(steps // 8 + 1), np.uint8))[:steps]
         for number, coin in enumerate(coins.astype(bool).tolist()):
             counts[coin][0] += attacker.guess(coin)
@@ -76,9 +80,11 @@ def audit_steps(bench: Bench, steps: int, show: Callable[[int], None]) -> AuditE
 class _Attacker:
     """Attacker on one step: what it knows beforehand, and its guess afterwards."""
 
-    def __init__(self, rig: Rig, start: int, canary: Crafted) -> None:
+    def __init__(self, rig: Rig, start: int, canary: Crafted, rows: int) -> None:
+        """`rows`: the number of steps in which the canary of one shows."""
         self._rig = rig
         self._start = start
+        self._rows = rows
         rig.module.steps_done = start
         with torch.no_grad():
             for parameter in rig.trained:
@@ -92,29 +98,31 @@ class _Attacker:
         self.length = float(torch.linalg.vector_norm(moved, ord=1 if known[True].norm == "l1" else 2))
         """Distance that the canary moves the sum, in its bound."""
         self._shift = moved / multiplier_of(rig.event)
+        self._whitener: Whitener[Tensor] = Whitener(rig.event.strategy or Banded((1.0,)))  # of all noise so far
 
     def guess(self, coin: bool) -> bool:
-        """Attacks one step; returns True if the attacker says "in"."""
+        """Attacks one step; returns True if the attacker says "in", which is likelier by what the step and those after
+        it release. The coin is then known to it."""
+        answers = {True: self._whitener.copy(), False: self._whitener}
+        ratio = 0.0
+        for row in range(self._rows):
+            seen = self._step(coin and row == 0)
+            size, divisor = len(seen.gradient), divisor_of(seen)
+            released = seen.noisy[:size] if divisor is None else seen.gradient * divisor
+            scale = seen.scale[:size] if isinstance(seen.scale, Tensor) else seen.scale
+            noise = (released - self._others[:size]) / scale
+            inside = answers[True].take(noise - self._shift[:size] if row == 0 else noise)
+            outside = answers[False].take(noise)
+            densities = seen.distribution.log_density(torch.stack([inside, outside]).numpy())
+            ratio += float((densities[0] - densities[1]).sum())
+        self._whitener = answers[coin]
+        return ratio > 0
+
+    def _step(self, canary: bool) -> Seen:
+        """Takes one step from the first weights."""
         with torch.no_grad():
             for parameter, weights in zip(self._rig.trained, self._weights, strict=True):
                 parameter.copy_(weights)
         self._rig.module.steps_done = self._start
         self._rig.module.sums.restore(self._sums)
-        seen = self._rig.step(self._units[coin])
-        size, divisor = len(seen.gradient), divisor_of(seen)
-        released = seen.noisy[:size] if divisor is None else seen.gradient * divisor
-        noise = (released - self._others[:size]) / (seen.scale[:size] if isinstance(seen.scale, Tensor) else seen.scale)
-        return _says_in(seen, noise, self._shift[:size])
-
-
-def _says_in(seen: Seen, noise: Tensor, shift: Tensor) -> bool:
-    """Returns True if noise, in scales, looks like noise around the shift that the canary makes.
-
-    Gaussian: its part along the shift is above half the claimed μ. Others: the shift makes it more likely.
-    """
-    distribution = seen.distribution
-    if distribution.family == "gaussian":
-        along = float(noise @ shift) / max(float(torch.linalg.vector_norm(shift)), 1e-300)
-        return along > 0.5 / multiplier_of(seen.event)
-    with_it = distribution.log_density((noise - shift).numpy())
-    return bool((with_it - distribution.log_density(noise.numpy())).sum() > 0)
+        return self._rig.step(self._units[canary])

@@ -6,7 +6,15 @@ import pytest
 
 from dprecipe.privacy import accountants, gdp
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.audit.implied import implied_epsilon, run_curve, step_curve, step_mu
+from dprecipe.privacy.audit.implied import (
+    LONGEST,
+    implied_epsilon,
+    run_curve,
+    step_curve,
+    step_mu,
+    step_response,
+)
+from dprecipe.privacy.correlated_sums import BandedGaussian, CycleGaussian
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import FixedSizeGaussian, Gaussian, PoissonGaussian, PoissonLaplace
@@ -17,6 +25,25 @@ ADD = Neighbouring.ADD_OR_REMOVE_ONE
 
 def imply(event, count, claimed, lower, stages=()):
     return implied_epsilon(stages, (Charge(event, count),), ADD, 1e-5, claimed, lower)
+
+
+def test_the_response_of_a_step_ends_where_little_more_is_seen():
+    assert step_response(Gaussian(2.0)).tolist() == [1.0]
+    assert step_mu(Gaussian(2.0)) == 0.5
+    response = step_response(CycleGaussian(2.0, 0.5, 100, 3))
+    assert response.tolist() == [1.0, 0.5]  # 1.118 of 1.155 is 0.968; the first alone, 0.866
+    assert step_mu(CycleGaussian(2.0, 0.5, 100, 3)) == pytest.approx(math.sqrt(1.25) / 2)
+    bands = (1.0, 0.5, 0.375, 0.3125)
+    assert step_response(BandedGaussian(2.0, 0.1, bands)).tolist() == list(
+        bands[:3]
+    )  # they are 0.967 of all, and two 0.917
+    assert len(step_response(CycleGaussian(2.0, 1.0, 10**6, 3))) == math.ceil(0.95**2 * LONGEST)
+
+
+def test_a_pass_claims_at_least_what_a_step_shows():
+    for previous in (0.3, 0.9, 1.0):
+        event = CycleGaussian(1.5, previous, 40, 0)
+        assert 0.94 * math.sqrt(event.squared_mu(1, ADD)) < step_mu(event) <= math.sqrt(event.squared_mu(1, ADD))
 
 
 def test_a_bound_at_the_claim_implies_what_the_plan_says():
