@@ -39,7 +39,7 @@ SORTED = {
     "mechanisms/encoded/train/run.py: Encoding.divide": "sharding with another mechanism: R307",
     "training/canaries/gradients.py: GradientCanaries.add": INTERNAL,
     "training/canaries/gradients.py: GradientCanaries.score": INTERNAL,
-    "training/canaries/gradients.py: _probability_of": INTERNAL,
+    "training/canaries/scores.py: _probability_of": INTERNAL,
     "training/program/own_loss.py: OwnLoss.of_batch": BROUGHT,
     "training/program/own_loss.py: _refuse_forward": BROUGHT,
     "training/program/standin.py: PlannedTrainer.__getattr__": BROUGHT,

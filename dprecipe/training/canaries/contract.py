@@ -53,8 +53,11 @@ class RunCanaries(Protocol):
     ) -> ClippedSum:
         """Returns the sum with those canaries; it may be overwritten."""
 
-    def score(self, noisy: Tensor, event: Event) -> None:
-        """Takes the noisy sum that was released of what `add` returned last."""
+    def score(self, noisy: Tensor, event: Event, units: UnitNumbers) -> None:
+        """Takes the noisy sum that was released of what `add` returned last.
+
+        `units`: the whole batch, whichever process adds which of them.
+        """
 
     def end_event(self) -> None:
         """Notes that all sums of an event were released."""

@@ -241,7 +241,7 @@ class RecordCanaries:
         """Does nothing: the canaries are in the sum already."""
         return clipped
 
-    def score(self, noisy: Tensor, event: Event) -> None:
+    def score(self, noisy: Tensor, event: Event, units: UnitNumbers) -> None:
         """Does nothing: only the released model is asked."""
 
     def end_event(self) -> None:

@@ -182,7 +182,7 @@ class NoisySteps:
         else:
             noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
             if self.canaries is not None:
-                self.canaries.score(noisy, ticket.event)
+                self.canaries.score(noisy, ticket.event, units)
         gradient, factor = self.sums.gradient(noisy, self._next_step(ticket))
         if self.filter is not None:
             gradient = self.filter.estimate(gradient)

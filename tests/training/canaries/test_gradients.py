@@ -19,7 +19,7 @@ from dprecipe.privacy.audit.any_program import lower_epsilon_of_guesses
 from dprecipe.privacy.audit.naming import choose_naming
 from dprecipe.privacy.audit.results import MAX_DIFFERENCE, Guesses
 from dprecipe.privacy.audit.specification import judge_specification, specified_mu
-from dprecipe.privacy.correlated_sums import CycleGaussian
+from dprecipe.privacy.correlated_sums import BandedGaussian, CycleGaussian
 from dprecipe.privacy.dealt_sums import DealtGaussian
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.grouped_sums import GroupedGaussian
@@ -29,9 +29,11 @@ from dprecipe.privacy.noisy_sums import (
     PoissonGaussian,
     PoissonLaplace,
 )
+from dprecipe.training.canaries import scores
 from dprecipe.training.canaries.contract import Coins
 from dprecipe.training.canaries.gradients import GradientCanaries
 from dprecipe.training.canaries.run import summarise_scores
+from dprecipe.training.canaries.scores import CanaryScores
 from dprecipe.training.engine import clipped_sum as sums
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.clipping import Clipping
@@ -110,24 +112,31 @@ def watch_program(
     records, units = canaries.units - canaries.coins.count, canaries.units
     constant = drift * 0.3 * torch.from_numpy(generator.standard_normal(LARGE.weight.numel()))
     draws = generator.laplace if isinstance(event, PoissonLaplace) else generator.normal
-    batch_of, before = generator.integers(event.steps, size=units), np.zeros(len(constant))
+    parts, fixed = generator.integers(event.steps, size=units), event.strategy is not None
+    fresh, past = (np.zeros((64, len(constant))) for _ in range(2))  # z and w, the last one first
     for step in range(steps):
-        if not isinstance(event, CycleGaussian):
-            batch_of = generator.integers(event.steps, size=units)
+        batch_of = parts if fixed else generator.integers(event.steps, size=units)
         for batch in range(event.steps):
             drawn = np.flatnonzero(batch_of == batch)
             if isinstance(event, PoissonGaussian | PoissonLaplace):
                 drawn = np.flatnonzero(generator.random(units) < event.sampling_rate)
             elif isinstance(event, FixedSizeGaussian):
                 drawn = np.sort(generator.choice(units, event.batch, replace=False))
+            elif isinstance(event, BandedGaussian):
+                drawn = drawn[generator.random(len(drawn)) < event.part_rate]
             kept, sampled = canaries.split(drawn)
             assert np.array_equal(np.concatenate([kept, sampled + records]), drawn)
             summed = canaries.add(zero(clipping, LARGE), LARGE, clipping, step * event.steps + batch, sampled)
             scale = noise * multiplier_of(event) * 0.3
-            fresh = draws(size=len(constant))
-            drawn_noise = fresh - event.previous * before if isinstance(event, CycleGaussian) else fresh
-            before = fresh
-            canaries.score(summed.value + constant + scale * torch.from_numpy(drawn_noise), event)
+            drawn_noise = draws(size=len(constant))
+            if event.strategy is not None:
+                fresh = np.roll(fresh, 1, axis=0)
+                fresh[0] = drawn_noise
+                taps, bands = np.array(event.strategy.taps), np.array(event.strategy.bands)[1:]
+                drawn_noise = taps @ fresh[: len(taps)] - bands @ past[: len(bands)]
+                past = np.roll(past, 1, axis=0)
+                past[0] = drawn_noise
+            canaries.score(summed.value + constant + scale * torch.from_numpy(drawn_noise), event, drawn)
         canaries.end_event()
 
 
@@ -170,7 +179,9 @@ def test_a_program_of_ideal_scores_reports_what_theory_says(epsilon: float, coun
         (PoissonGaussian(0.2, 1.5), True, 2 * 0.2 * math.sqrt(64 * math.sinh(1 / 1.5**2))),
         (PoissonGaussian(0.3, 0.5), False, None),
         (DealtGaussian(4.0, 4), False, None),
-        (CycleGaussian(4.0, 0.9, 4, 0), False, None),
+        (CycleGaussian(4.0, 0.9, 4, 0), False, math.sqrt(64 * sum(0.81**j for j in range(4))) / 4),
+        (CycleGaussian(8.0, 0.9, 4, 0), True, math.sqrt(64 * sum(0.81**j for j in range(4))) / 4),
+        (BandedGaussian(1.5, 1.0, (1.0, 0.5, 0.375, 0.3125)), False, None),
         (FixedSizeGaussian(1005, 200, 3.0), True, None),
         (PoissonLaplace(0.3, 1.0), False, None),
         (GroupedGaussian.of(1.0, [9.0, 9.0]), False, None),
@@ -234,16 +245,57 @@ def test_correlated_noise_is_whitened_before_canaries_are_scored(monkeypatch: py
     event = CycleGaussian(4.0, 0.9, 4, 0)
     whitened, coloured = (canaries_of(half_inside(1000), records=5) for _ in range(2))
     watch_program(whitened, event, 64)
-    monkeypatch.setattr(GradientCanaries, "_whiten", lambda self, noisy, event: noisy)
+    monkeypatch.setattr(CanaryScores, "_whiten", lambda self, noisy, event: noisy)
     watch_program(coloured, event, 64)
     assert separation(whitened) > 1.15 * separation(coloured)
     monkeypatch.undo()
-    later = canaries_of(half_inside(1000), records=5)
-    later.restore(whitened.state())
+    later = CanaryScores(10, 15, replaced=False)
     noisy = torch.ones(3, dtype=torch.float64)
     assert torch.equal(later._whiten(noisy, event), noisy)
     assert torch.equal(later._whiten(noisy, event), 1.9 * noisy)
     assert later._whiten(noisy, Gaussian(1.0)) is noisy
+
+
+@pytest.mark.parametrize("drift", [0.0, 4.0])
+@pytest.mark.parametrize(
+    ("event", "gain"),
+    [(CycleGaussian(8.0, 0.9, 8, 0), 1.4), (BandedGaussian(1.5, 1.0, (1.0, 0.5, 0.375, 0.3125, 0.2734)), 1.12)],
+    ids=["previous_step", "banded"],
+)
+def test_a_canary_is_looked_for_in_all_sums_that_show_it(
+    event: Event, gain: float, drift: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where gradients that stay the same, of the noise's size, add up in whitened sums: what the canary adds is
+    not taken for theirs."""
+    every, first = (canaries_of(half_inside(1000), records=5) for _ in range(2))
+    watch_program(every, event, 48, drift=drift)
+    monkeypatch.setattr(scores, "step_response", lambda event: np.ones(1))
+    watch_program(first, event, 48, drift=drift)
+    assert separation(every) > gain * separation(first) > 0.3
+
+
+def test_what_later_sums_would_have_shown_is_lost_with_an_attempt() -> None:
+    """Scores are kept as far as sums have shown them."""
+    event, coins = CycleGaussian(4.0, 0.9, 4, 0), half_inside(100)
+    whole, first, later = (canaries_of(coins, records=5) for _ in range(3))
+    watch_program(first, event, 2)
+    before = first.rank({})
+    assert np.any(before)
+    later.restore(first.state())
+    assert np.array_equal(later.rank({}), before)
+    watch_program(later, event, 2, seed=1)
+    watch_program(whole, event, 2, seed=1)
+    assert np.allclose(later.rank({}) - before, whole.rank({}))
+
+
+def test_an_event_has_no_score_before_it_ends() -> None:
+    canaries, clipping, event = canaries_of([True] * 10), Clipping.flat(0.3), DealtGaussian(4.0, 2)
+    for batch in range(2):
+        summed = canaries.add(zero(clipping), MODEL, clipping, batch, np.arange(5 * batch, 5 * batch + 5))
+        canaries.score(summed.value, event, np.arange(5 * batch, 5 * batch + 5))
+        assert not np.any(canaries.rank({}))
+    canaries.end_event()
+    assert np.all(canaries.rank({}) != 0)
 
 
 def test_gradients_of_records_that_add_up_hide_no_canary() -> None:
@@ -271,7 +323,7 @@ def test_where_canaries_are_is_public_moves_and_is_shared_by_none() -> None:
             result = canaries.add(zero(CLIPPINGS["flat"]), MODEL, CLIPPINGS["flat"], step, np.arange(SIZE))
             assert torch.all(result.value != 0)  # one canary on every coordinate
             steps.append(result.value.sign())
-            canaries.score(result.value, Gaussian(1.0))
+            canaries.score(result.value, Gaussian(1.0), np.arange(SIZE))
         seen.append(torch.stack(steps))
     assert torch.equal(*seen)
     assert not torch.equal(seen[0][0], seen[0][1])
@@ -287,7 +339,7 @@ def test_scores_go_on_where_they_were_and_with_the_same_coins() -> None:
     with pytest.raises(ValueError, match="other canaries"):
         canaries_of([not coin for coin in coins]).restore(first.state())
     with pytest.raises(RunFailed, match="internal fault"):
-        whole.score(torch.zeros(SIZE), event)
+        whole.score(torch.zeros(SIZE), event, np.zeros(0, np.int64))
 
 
 def test_coins_are_fair_and_not_shown() -> None:
