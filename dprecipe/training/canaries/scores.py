@@ -8,7 +8,7 @@ order, of that place, too.
 | which batch of an event a unit is in is secret | the ratio is that of a mixture over the event's batches |
 | noise is correlated over steps | sums are whitened; a canary is looked for in the sums after its own, too |
 | records' gradients | noise of their own, but for what sums before let expect of them |
-| a later attempt | nothing is expected at first, and what the next sums would have told is lost |
+| a later attempt | nothing is expected at first, and what the next sums would have shown is lost |
 
 Legend: M canaries, G groups.
 """
@@ -70,7 +70,7 @@ class CanaryScores:
         self._units = units
         self._replaced = replaced
         self.ended = np.zeros(count)
-        """Sums over the events of which nothing more is expected."""
+        """Sums over the events that have ended and show in no later sum."""
         self._events: deque[_EventScores] = deque()
         self._seen_in: deque[_StepRatios] = deque()
         self._trend = Trend()
