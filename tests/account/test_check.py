@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,9 @@ def edit_rows(account: DataAccount, edit: Edit) -> DataAccount:
     """The account once somebody with SQLite's shell has edited its file."""
     path = account.place
     account.close()
-    connection = sqlite3.connect(path)
-    edit(connection)
-    connection.commit()
-    connection.close()
+    with closing(sqlite3.connect(path)) as connection:
+        edit(connection)
+        connection.commit()
     return account
 
 
