@@ -33,6 +33,7 @@ from dprecipe.text.merge import (
     read_overrides,
     states_split,
 )
+from dprecipe.text.spelling import nearest_word
 from dprecipe.text.tree import Entry, Mapping, Scalar, find_node, to_plain
 
 SHARED = ("Y107", "Y108")
@@ -350,14 +351,17 @@ def name_origin(path: str) -> str:
 
 def _completed(block: Mapping, train: Mapping, *, labelled: bool) -> Mapping:
     source = _read_source(train)
-    if _read_source(block) not in (source, None):
+    key = next((key for key in block.entries if nearest_word(key, ["source"])), "source")
+    if _read_source(block, key) not in (source, None):
         return block
     shared = next((pair[0 if labelled else 1].shared for pair in SOURCES if kind_of(pair[0]) == source), ())
-    taken = {key: train.entries[key] for key in ("source", *shared) if key in train.entries}
+    # A misspelt key is reported as what it was meant to be, so nothing takes its place.
+    first = () if key in block.entries else ("source",)
+    taken = {key: train.entries[key] for key in (*first, *shared) if key in train.entries}
     return Mapping({**taken, **block.entries}, block.place)
 
 
-def _read_source(block: Mapping) -> object:
-    """Returns the kind of a source; None where it is not stated."""
-    entry = block.entries.get("source")
+def _read_source(block: Mapping, key: str = "source") -> object:
+    """Returns the kind of a source, by the entry of this key; None where it is not stated."""
+    entry = block.entries.get(key)
     return entry.value.value if entry is not None and isinstance(entry.value, Scalar) else None

@@ -130,24 +130,29 @@ def list_kinds(blocks: tuple[type[Block], ...]) -> dict[str, type[Block]]:
 
 
 def choose_block(blocks: tuple[type[Block], ...], node: Node | None) -> tuple[type[Block], ...]:
-    """Returns the blocks a node can be, by the kind it states; all of them where it states none that is known.
-
-    Of blocks with kinds and one without (a split, among sources), it is the one without that a node with a block under
-    one of its required keys is.
-    """
-    kinds = [block for block in blocks if find_tag((block,)) is not None]
-    if 0 < len(kinds) < len(blocks):
-        others = tuple(block for block in blocks if block not in kinds)
-        keys = {key for block in others for key in list_required(block) if list_keys(block)[key].blocks}
-        entries = node.entries if isinstance(node, Mapping) else {}
-        stated = any(key in entries and not _is_word(entries[key].value) for key in keys)
-        blocks = others if stated else tuple(kinds)
+    """Returns the blocks a node can be, by the kind it states; all of them where it states none that is known."""
+    blocks = drop_other_forms(blocks, node)
     tag = find_tag(blocks)
     if tag is None or not isinstance(node, Mapping) or tag not in node.entries:
         return blocks
     value = node.entries[tag].value
     block = list_kinds(blocks).get(str(value.value)) if isinstance(value, Scalar) else None
     return blocks if block is None else (block,)
+
+
+def drop_other_forms(blocks: tuple[type[Block], ...], node: Node | None) -> tuple[type[Block], ...]:
+    """Returns the blocks with kinds, or those without, where there are both (sources, and a split).
+
+    A node with a block under a required key of those without is one of them.
+    """
+    kinds = [block for block in blocks if find_tag((block,)) is not None]
+    if not 0 < len(kinds) < len(blocks):
+        return blocks
+    others = tuple(block for block in blocks if block not in kinds)
+    keys = {key for block in others for key in list_required(block) if list_keys(block)[key].blocks}
+    entries = node.entries if isinstance(node, Mapping) else {}
+    stated = any(key in entries and not _is_word(entries[key].value) for key in keys)
+    return others if stated else tuple(kinds)
 
 
 def _is_word(node: Node) -> bool:

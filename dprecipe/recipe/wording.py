@@ -33,6 +33,7 @@ from dprecipe.recipe.vocabulary import (
     Expect,
     Spot,
     describe_form,
+    drop_other_forms,
     find_spot,
     find_tag,
     list_keys,
@@ -84,6 +85,7 @@ def _repair_blocks(error: ValidationError, tree: Mapping) -> dict[Path, Mapping]
 
 
 def _repair_block(at: Spot) -> Mapping | None:
+    at = _take_form(at)
     tag = find_tag(at.form.blocks) if at.form is not None else None
     if tag is None or at.form is None or not isinstance(at.node, Mapping):
         return None
@@ -216,7 +218,15 @@ def _is_handled(at: Spot, handled: frozenset[Place]) -> bool:
     return at.key in handled or at.node.place in handled or (isinstance(at.node, Scalar) and at.node.broken)
 
 
+def _take_form(at: Spot) -> Spot:
+    """Returns the spot with only those forms of a block that its keys allow."""
+    if at.form is None or not isinstance(at.node, Mapping):
+        return at
+    return replace(at, form=replace(at.form, blocks=drop_other_forms(at.form.blocks, at.node)))
+
+
 def _write(kind: str, at: Spot, context: Context) -> Finding:
+    at = _take_form(at)
     tagged = at.form is not None and find_tag(at.form.blocks) is not None
     if kind == "union_tag_not_found" and tagged:
         return _no_kind(at)
