@@ -72,13 +72,14 @@ def assume_clipping(clip: Clip, unit: str, norm: str, augmentations: int) -> tup
 
 
 def check_augmentations(augmentations: int, facts: Facts) -> Iterator[Finding]:
-    """Several copies of a record need preprocessing that augments them."""
-    augmenting = [step for step in facts.data.preprocess if isinstance(step.operation, Crop | Flip)]
-    if augmentations > 1 and not augmenting:
+    """Several copies of a record need preprocessing that makes them differ."""
+    steps = [step.operation for step in facts.data.preprocess]
+    differ = any(isinstance(step, Crop) or (isinstance(step, Flip) and 0 < step.probability < 1) for step in steps)
+    if augmentations > 1 and not differ:
         yield Finding(
             "R265",
-            f"all {augmentations} copies of a record are equal: data.preprocess augments nothing",
-            "add crop or flip to data.preprocess, or remove augmentations",
+            f"all {augmentations} copies of a record are equal: no step of data.preprocess makes them differ",
+            "add crop, or flip with a probability between 0 and 1, to data.preprocess; or remove augmentations",
             "mechanism.augmentations",
         )
 

@@ -247,6 +247,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p178-steps": ("training.steps=46", "training.steps=69"),
     "p178-many": ("training.epochs=1000",),
     "r264-neither": ("mechanism.clip.norm=1.0", "mechanism.clip.norms=[1.0, 0.5]"),
+    "r265-mirrored": ("mechanism.augmentations=1", "data.preprocess=[{flip: {}}]"),
     "r265-copies": ("mechanism.augmentations=1", "data.preprocess=[{crop: {padding: 1}}]"),
     "r266-small": (
         "data.size=76",
