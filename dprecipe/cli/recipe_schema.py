@@ -39,10 +39,10 @@ def recipe_schema() -> Schema:
         blocks = full.pop("$defs") | {root.__name__: full}
         definitions |= {name: _split_unions(body, blocks) for name, body in blocks.items()}
     _explain(definitions)
-    parts = {name + PART_SUFFIX: _make_optional(body) for name, body in deepcopy(definitions).items()}
+    parts = {name + PART_SUFFIX: _make_optional(body, definitions) for name, body in deepcopy(definitions).items()}
     for body in definitions.values():
         for role in INHERITING & body.get("properties", {}).keys() if "train" in body.get("properties", {}) else ():
-            body["properties"][role] = _make_optional(body["properties"][role])
+            body["properties"][role] = _make_optional(body["properties"][role], definitions)
     for root in (Recipe, PublicRecipe):
         parts[root.__name__ + PART_SUFFIX]["properties"]["extends"] = {
             "type": "string",
@@ -210,10 +210,11 @@ def _make_snippet(mechanism: str) -> Schema:
     return {"label": f"dprecipe: {mechanism}", "description": text, "body": _read_starter(mechanism)}
 
 
-def _make_optional(node: Any) -> Any:
-    """Returns the same blocks with every key optional, except in the conditions on a kind."""
+def _make_optional(node: Any, definitions: Schema) -> Any:
+    """Returns the same blocks with every key optional, except in the conditions on a kind. A block that states no kind
+    has keys of any."""
     if isinstance(node, list):
-        return [_make_optional(item) for item in node]
+        return [_make_optional(item, definitions) for item in node]
     if not isinstance(node, dict):
         return node
     part: Schema = {}
@@ -223,5 +224,9 @@ def _make_optional(node: Any) -> Any:
         if key == "$ref":
             part[key] = value + PART_SUFFIX
         else:
-            part[key] = value if key in (*DATA_KEYS, "if") else _make_optional(value)
+            part[key] = value if key in (*DATA_KEYS, "if") else _make_optional(value, definitions)
+    match node.get("allOf"):
+        case [{"then": {"$ref": str()}}, *_] as kinds:
+            blocks = [definitions[kind["then"]["$ref"].rpartition("/")[2]] for kind in kinds]
+            part["propertyNames"] = {"enum": sorted({key for block in blocks for key in block["properties"]})}
     return part

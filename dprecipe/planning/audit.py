@@ -14,6 +14,7 @@ from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import Finding, Severity
 from dprecipe.language.audit import MIN_CANARIES
 from dprecipe.language.words import join_with_or
+from dprecipe.noisy_sum.sampling import FixedOrderSampling
 from dprecipe.privacy.audit.naming import Naming, choose_naming
 from dprecipe.recipe.root import Recipe
 
@@ -125,6 +126,8 @@ def assume_canaries(recipe: Recipe) -> tuple[Assumption, ...]:
         f"batches are drawn from {block.canaries} further synthetic units; each is in the run by a secret coin, "
         "and what is published of them follows from noisy sums and coins"
     )
+    if isinstance(getattr(recipe.mechanism, "sampling", None), FixedOrderSampling):
+        text = f"{text}, and from their places in the order, which depend on no record"
     return (Assumption("canaries", text, "code"),)
 
 

@@ -17,7 +17,6 @@ from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.correlation.series import column_of
 from dprecipe.privacy.correlation.strategies import Strategy
-from dprecipe.privacy.curves import Array
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.rounding import round_down, round_up
 
@@ -30,26 +29,34 @@ _RUN_POINTS = 20
 _TAIL = 1e-6
 
 
-def step_response(event: Event) -> Array:
+def response_of(strategy: Strategy | None, steps: int = LONGEST) -> tuple[float, ...]:
     """Returns c_0 = 1, c_1, …: how a unit of one step shows in the whitened sums of this step and of those after it.
-    Of independent noise it is c_0 alone. It ends after `LONGEST` steps, or before, at `FELT` of their length."""
-    return np.ones(1) if event.strategy is None else _find_response(event.strategy, min(event.steps, LONGEST))
+
+    Of independent noise it is c_0 alone. It ends after `steps` or `LONGEST` steps, or before, at `FELT` of their
+    length.
+    """
+    return (1.0,) if strategy is None else _find_response(strategy, min(steps, LONGEST))
 
 
 @lru_cache(maxsize=64)
-def _find_response(strategy: Strategy, steps: int) -> Array:
+def _find_response(strategy: Strategy, steps: int) -> tuple[float, ...]:
     column = column_of(strategy, steps)
     lengths = np.sqrt(np.cumsum(column**2))
-    return column[: 1 + int(np.searchsorted(lengths, FELT * lengths[-1]))]
+    return tuple(column[: 1 + int(np.searchsorted(lengths, FELT * lengths[-1]))].tolist())
+
+
+def step_response(event: Event) -> tuple[float, ...]:
+    """Returns `response_of` the event's noise within the steps of one event, of which its claim is."""
+    return response_of(event.strategy, event.steps)
 
 
 def step_mu(event: Event) -> float | None:
     """Returns the μ that a step claims for a unit that is in its sum or not: ‖c‖/σ with `step_response` c, 1/σ for
-    independent noise; None where its noise is not Gaussian."""
+    independent noise; None where its noise is not Gaussian. It is the same on every machine."""
     distribution = event.noise_distribution()
     if distribution is None or distribution.family != "gaussian" or len(event.multipliers) != 1:
         return None
-    return float(np.linalg.norm(step_response(event))) / event.multipliers[0]
+    return math.sqrt(math.fsum(c * c for c in step_response(event))) / event.multipliers[0]
 
 
 def step_curve(event: Event) -> tuple[tuple[float, float], ...]:

@@ -10,10 +10,10 @@ from typing import final, get_args
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import RunFailed
-from dprecipe.language.audit import CONFIDENCE, DEFAULT_RELEASES, DEFAULT_STEPS, AuditBlock
+from dprecipe.language.audit import CONFIDENCE, DEFAULT_RELEASES, DEFAULT_STEPS, MIN_STEPS, AuditBlock
 from dprecipe.libraries import importing_libraries
 from dprecipe.noise.entropy import Purpose, Secrets
-from dprecipe.privacy.audit.implied import implied_epsilon
+from dprecipe.privacy.audit.implied import implied_epsilon, step_response
 from dprecipe.privacy.audit.program import make_audit
 from dprecipe.privacy.audit.results import Audit, AuditBound, AuditTest, Depth, Equality, Excess
 from dprecipe.privacy.audit.verdicts import is_deterministic, judge_bound, judge_test, share_level
@@ -69,17 +69,23 @@ def make_request(
 ) -> AuditRequest:
     """Makes the request: what is named, else what the recipe's block says, else all that the mechanism has and needs
     no private record."""
-    block = plan.audit or AuditBlock(steps=DEFAULT_STEPS, releases=DEFAULT_RELEASES, confidence=CONFIDENCE)
+    block = plan.audit or AuditBlock(steps=_choose_steps(plan), releases=DEFAULT_RELEASES, confidence=CONFIDENCE)
     known = [depth for depth in mechanism_of(plan.mechanism).audit_depths if depth != "canaries"]
     wanted = depths or block.depths
     return AuditRequest(
         tuple(depth for depth in ("program", "steps", "releases") if depth in wanted and depth in known),
-        steps or block.steps or DEFAULT_STEPS,
+        steps or block.steps or _choose_steps(plan),
         releases or block.releases or DEFAULT_RELEASES,
         confidence or block.confidence,
         show,
         inputs,
     )
+
+
+def _choose_steps(plan: Plan) -> int:
+    """Returns how many canaries take `DEFAULT_STEPS` steps, with those after its own that each shows in."""
+    rows = max((len(step_response(charge.event)) for charge in plan.mechanism_plan.events), default=1)
+    return max(MIN_STEPS, DEFAULT_STEPS // rows)
 
 
 def audit(plan: Plan, request: AuditRequest) -> Audited:

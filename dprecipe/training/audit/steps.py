@@ -13,6 +13,7 @@ Source: Nasr et al. 2023, "Tight Auditing of Differentially Private Machine Lear
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable
 
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dprecipe.models.modules.inspection import is_draw_free
 from dprecipe.privacy.audit.implied import step_curve, step_mu, step_response
 from dprecipe.privacy.audit.results import AttackTrials
 from dprecipe.privacy.correlation.strategies import Banded
@@ -28,12 +30,12 @@ from dprecipe.privacy.events import Charge
 from dprecipe.training.audit.noise import divisor_of
 from dprecipe.training.audit.program import Bench, search_sums
 from dprecipe.training.audit.request import Attack, AuditEvidence
-from dprecipe.training.audit.rig import Rig, Seen
+from dprecipe.training.audit.rig import Rig, Seen, move_between
 from dprecipe.training.audit.sums import Crafted
 from dprecipe.training.run.gate import multiplier_of
 
 OTHERS = 1
-"""Units beside the canary in each batch."""
+"""Units beside the canary in each batch; none where records or the model draw numbers, which another unit changes."""
 AS_GOOD = 0.99
 """A canary at the first weights is taken if it moves the sum nearly as far as the best one at others."""
 WEAK = 0.9
@@ -51,11 +53,13 @@ def audit_steps(bench: Bench, steps: int, show: Callable[[int], None]) -> AuditE
         search.search()
     best = search.found[0].move
     canary = next(found for found in search.found if found.move >= (AS_GOOD if found.scale == 1 else 1.0) * best)
-    records.write(OTHERS, canary.features, canary.label)
+    draws = store.augments or not is_draw_free(bench.program.model)
+    others = 0 if draws else OTHERS
+    records.write(others, canary.features, canary.label)
     counts = {True: [0, 0], False: [0, 0]}
     rows = len(step_response(event))
     with bench.open(store, "steps", Charge(event, -(-steps * rows // event.steps))) as rig:
-        attacker = _Attacker(rig, start, canary, rows)
+        attacker = _Attacker(rig, start, canary, others, draws=draws)
         coins = np.unpackbits(np.frombuffer(secrets.token_bytes(steps // 8 + 1), np.uint8))[:steps]
         for number, coin in enumerate(coins.astype(bool).tolist()):
             counts[coin][0] += attacker.guess(coin)
@@ -80,49 +84,62 @@ def audit_steps(bench: Bench, steps: int, show: Callable[[int], None]) -> AuditE
 class _Attacker:
     """Attacker on one step: what it knows beforehand, and its guess afterwards."""
 
-    def __init__(self, rig: Rig, start: int, canary: Crafted, rows: int) -> None:
-        """`rows`: the number of steps in which the canary of one shows."""
+    def __init__(self, rig: Rig, start: int, canary: Crafted, others: int, *, draws: bool) -> None:
+        """`draws`: each step's sums are of draws of its own, and are asked for before it."""
         self._rig = rig
         self._start = start
-        self._rows = rows
+        self._draws = draws
+        self._rows = len(step_response(rig.event))
         rig.module.steps_done = start
         with torch.no_grad():
             for parameter in rig.trained:
                 parameter.mul_(canary.scale)
         self._weights = [parameter.detach().clone() for parameter in rig.trained]
         self._sums = rig.module.sums.state()
-        self._units = {True: np.arange(OTHERS + 1), False: np.arange(OTHERS)}
-        known = {coin: rig.sum(units) for coin, units in self._units.items()}
-        self._others = known[False].value
-        moved = (known[True].value - known[False].value) / known[False].bound
-        self.length = float(torch.linalg.vector_norm(moved, ord=1 if known[True].norm == "l1" else 2))
+        self._units = {True: np.arange(others + 1), False: np.arange(others)}
+        self._known = {coin: rig.sum(units) for coin, units in self._units.items()}
+        self.length = move_between(self._known[True], self._known[False])
         """Distance that the canary moves the sum, in its bound."""
-        self._shift = moved / multiplier_of(rig.event)
-        self._whitener: Whitener[Tensor] = Whitener(rig.event.strategy or Banded((1.0,)))  # of all noise so far
+        self._whitener = self._new_whitener()  # of all noise so far
+
+    def _new_whitener(self) -> Whitener[Tensor]:
+        return Whitener(self._rig.event.strategy or Banded((1.0,)))
 
     def guess(self, coin: bool) -> bool:
         """Attacks one step; returns True if the attacker says "in", which is likelier by what the step and those after
-        it release. The coin is then known to it."""
+        it release. The coin is then known to it. Where noise is not finite, it says "out", and begins again."""
         answers = {True: self._whitener.copy(), False: self._whitener}
         ratio = 0.0
         for row in range(self._rows):
-            seen = self._step(coin and row == 0)
-            size, divisor = len(seen.gradient), divisor_of(seen)
-            released = seen.noisy[:size] if divisor is None else seen.gradient * divisor
-            scale = seen.scale[:size] if isinstance(seen.scale, Tensor) else seen.scale
-            noise = (released - self._others[:size]) / scale
-            inside = answers[True].take(noise - self._shift[:size] if row == 0 else noise)
-            outside = answers[False].take(noise)
-            densities = seen.distribution.log_density(torch.stack([inside, outside]).numpy())
-            ratio += float((densities[0] - densities[1]).sum())
-        self._whitener = answers[coin]
+            self._restore()
+            if self._draws:
+                self._known = {answer: self._rig.sum(units) for answer, units in self._units.items()}
+            seen = self._rig.step(self._units[coin and row == 0])
+            inside = answers[True].take(self._find_noise(seen, row == 0))
+            outside = answers[False].take(self._find_noise(seen, False))
+            ratio += _log_ratio(seen, inside, outside)
+        self._whitener = answers[coin] if math.isfinite(ratio) else self._new_whitener()
         return ratio > 0
 
-    def _step(self, canary: bool) -> Seen:
-        """Takes one step from the first weights."""
+    def _find_noise(self, seen: Seen, canary: bool) -> Tensor:
+        """Returns the noise of a step, in scales, if the canary was in it or not."""
+        size, divisor = len(seen.gradient), divisor_of(seen)
+        released = seen.noisy[:size] if divisor is None else seen.gradient * divisor
+        scale = seen.scale[:size] if isinstance(seen.scale, Tensor) else seen.scale
+        return (released - self._known[canary].value[:size]) / scale
+
+    def _restore(self) -> None:
+        """Goes back to the first weights."""
         with torch.no_grad():
             for parameter, weights in zip(self._rig.trained, self._weights, strict=True):
                 parameter.copy_(weights)
         self._rig.module.steps_done = self._start
         self._rig.module.sums.restore(self._sums)
-        return self._rig.step(self._units[canary])
+
+
+def _log_ratio(seen: Seen, inside: Tensor, outside: Tensor) -> float:
+    """Returns the log-likelihood ratio of noise with the canary against noise without it."""
+    if seen.distribution.family == "gaussian":
+        return float((outside - inside) @ (outside + inside)) / 2
+    log_density = seen.distribution.log_density
+    return float((log_density(inside.numpy()) - log_density(outside.numpy())).sum())

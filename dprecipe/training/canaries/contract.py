@@ -63,7 +63,8 @@ class RunCanaries(Protocol):
         """Notes that all sums of an event were released."""
 
     def rank(self, released: Mapping[str, Tensor]) -> Floats:
-        """Returns (M,): the larger, the likelier a canary was in. It is made of noisy sums and public numbers alone.
+        """Returns (M,): the larger, the likelier a canary was in. It is made of noisy sums and public numbers; in a
+        fixed order, of places, too, which depend on no record.
 
         `released`: the weights that are released.
         """

@@ -2,8 +2,8 @@
 the gate releases is scored (`scores`).
 
 Formal guarantee: a canary is clipped by the function that clips every unit, so it moves a sum by at most the bound that
-noise is scaled to. Scores are computed from noisy sums and public numbers alone, so what is published of them costs the
-records nothing (post-processing).
+noise is scaled to. Scores are computed from noisy sums and public numbers (and the canaries' places in a fixed order,
+which depend on no record), so what is published of them costs the records nothing (post-processing).
 
 | case | what happens |
 |---|---|

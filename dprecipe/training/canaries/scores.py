@@ -1,7 +1,7 @@
 """Scores of gradient canaries: the log-likelihood ratios of all noisy sums, with a canary against without it.
 
-They are made of noisy sums and public numbers alone; where a claim holds whatever is known of a unit's place in the
-order, of that place, too.
+They are made of noisy sums and public numbers; in a fixed order, whose claim holds for each place, of the canaries'
+places, too, which depend on no record.
 
 | case | what happens |
 |---|---|
@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dprecipe.faults import InternalFault
-from dprecipe.privacy.audit.implied import step_response
+from dprecipe.privacy.audit.implied import response_of
 from dprecipe.privacy.correlation.whiten import Whitener
-from dprecipe.privacy.curves import Array
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.sampling import (
     CyclicPoisson,
@@ -92,12 +91,14 @@ class CanaryScores:
         if not self._events or self._events[-1].ended:
             self._events.append(_EventScores.of(event, self._units, len(self.ended)))
         white = self._whiten(noisy, event)
-        factor = self._trend.fit(white)
-        places = torch.from_numpy(added.placement.places.reshape(-1)).to(noisy.device)
-        expected = self._trend.expect(places)
-        self._seen_in.append(_StepRatios(added, self._events[-1], places, expected, step_response(event)))
+        level = self._trend.fit(white)
+        places = torch.from_numpy(added.placement.places).to(noisy.device)
+        step = _StepRatios(added, self._events[-1], places, self._trend.expect(places), response_of(event.strategy))
+        variance = step.estimate_variance(white, level, event)
+        step.choose()
+        self._seen_in.append(step)
         for step in self._seen_in:
-            step.look(white, factor, event)
+            step.look(white, level, event, variance)
         while self._seen_in and self._seen_in[0].complete:
             step = self._seen_in.popleft()
             step.event.add(step)
@@ -151,8 +152,8 @@ class _EventScores:
 
     def add(self, step: _StepRatios) -> None:
         if self.joins is None:
-            self.inside = self.inside + step.inside * step.added.sampled
-            self.outside = self.outside + step.outside * step.added.sampled
+            self.inside = self.inside + step.inside  # 0 of canaries that were not sampled
+            self.outside = self.outside + step.outside
         else:
             self.inside = np.logaddexp(self.inside, math.log(self.joins) + step.inside)
             self.outside = np.logaddexp(self.outside, math.log(self.joins) + step.outside)
@@ -163,36 +164,62 @@ class _EventScores:
 
 @final
 class _StepRatios:
-    """Log-likelihood ratios of a canary in one step: by its noisy sum, and by those after it in which it shows."""
+    """Log-likelihood ratios of the canaries in one step: by its noisy sum, and by those after it in which they show."""
 
     def __init__(
-        self, added: Added, event: _EventScores, places: Tensor, expected: Tensor | None, response: Array
+        self,
+        added: Added,
+        event: _EventScores,
+        places: Tensor,
+        expected: Tensor | None,
+        response: tuple[float, ...],
     ) -> None:
-        """`expected`: of each number before the step, up to a factor: what the canary itself adds is not in it."""
-        self.added = added
+        """`places`: (G, M). `expected`: the direction of what is expected there, before the step: what a canary itself
+        adds is not in it."""
         self.event = event
-        self._places = places
-        self._expected = expected
+        self.inside, self.outside = np.zeros((2, added.bounds.shape[1]))
+        self._chosen = slice(None) if event.joins is not None else np.flatnonzero(added.sampled)
+        self._signs, self._bounds = added.placement.signs, added.bounds
+        self._shares = added.thresholds / added.bounds
+        self._places, self._expected = places, expected
         self._response = response
         self._rows = 0
-        self.inside = self.outside = np.zeros(added.bounds.shape[1])
+
+    def choose(self) -> None:
+        """Keeps only the canaries that are scored: where places are known, those that were sampled."""
+        if not isinstance(self._chosen, slice):
+            chosen = torch.from_numpy(self._chosen).to(self._places.device)
+            self._places = self._places[:, chosen]
+            self._expected = None if self._expected is None else self._expected[:, chosen]
+            self._signs, self._bounds = self._signs[:, self._chosen], self._bounds[:, self._chosen]
+            self._shares = self._shares[:, self._chosen]
 
     @property
     def complete(self) -> bool:
         """True if later sums show too little of the step."""
         return self._rows == len(self._response)
 
-    def look(self, white: Tensor, factor: float, event: Event) -> None:
+    def estimate_variance(self, white: Tensor, level: float, event: Event) -> float:
+        """Returns the variance of what a whitened sum shows, in bounds: the records' gradients add to that of the
+        noise, by an amount that only the sums themselves tell."""
+        power_M, seen_M = _project(self._see(white, level), self._shares)
+        return max(multiplier_of(event) ** 2, float(np.mean(seen_M**2 / power_M)))
+
+    def look(self, white: Tensor, level: float, event: Event, variance: float) -> None:
         """Takes the next whitened sum."""
+        seen_GM, shares_GM = self._see(white, level), self._response[self._rows] * self._shares
+        inside, outside = _log_ratios(seen_GM, shares_GM, event, variance)
+        self.inside[self._chosen] += inside
+        self.outside[self._chosen] += outside
+        self._rows += 1
+
+    def _see(self, white: Tensor, level: float) -> Floats:
+        """Returns what is seen along the gradients, in their bounds."""
         seen = white[self._places]
         if self._expected is not None:
-            seen = seen - factor * self._expected
-        added = self.added
-        seen_GM = seen.to("cpu", torch.float64).numpy().reshape(added.bounds.shape)
-        shares_GM = self._response[self._rows] * added.thresholds / added.bounds
-        inside_M, outside_M = _log_ratios(added.placement.signs * seen_GM / added.bounds, shares_GM, event)
-        self.inside, self.outside = self.inside + inside_M, self.outside + outside_M
-        self._rows += 1
+            seen = seen - level * self._expected
+        seen_GM: Floats = self._signs * seen.to("cpu", torch.float64).numpy() / self._bounds
+        return seen_GM
 
 
 @final
@@ -205,15 +232,17 @@ class Trend:
         self._mean_P: Tensor | None = None
 
     def fit(self, noisy_P: Tensor) -> float:
-        """Returns the factor of the mean that fits a whole sum best: near 0 where sums are hardly more than noise."""
+        """Returns how far a whole sum goes in the direction of the mean: near 0 where sums are hardly more than
+        noise."""
         if self._mean_P is None:
             return 0.0
-        factor = torch.dot(noisy_P, self._mean_P) / torch.dot(self._mean_P, self._mean_P).clamp(min=1e-300)
-        return float(factor.clamp(0.0, 1 / MEMORY))
+        size = _find_length(self._mean_P)
+        factor = torch.dot(noisy_P, self._mean_P) / size**2
+        return float(factor.clamp(0.0, 1 / MEMORY) * size)
 
     def expect(self, places: Tensor) -> Tensor | None:
-        """Returns the mean at these places."""
-        return None if self._mean_P is None else self._mean_P[places]
+        """Returns the direction of the mean, of length 1, at these places."""
+        return None if self._mean_P is None else self._mean_P[places] / _find_length(self._mean_P)
 
     def update(self, noisy_P: Tensor) -> None:
         if self._mean_P is None:
@@ -222,22 +251,28 @@ class Trend:
             self._mean_P.lerp_(noisy_P, MEMORY)
 
 
-def _log_ratios(seen_GM: Floats, shares_GM: Floats, event: Event) -> tuple[Floats, Floats]:
+def _find_length(vector_P: Tensor) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(vector_P).clamp(min=1e-150)
+    return length
+
+
+def _log_ratios(seen_GM: Floats, shares_GM: Floats, event: Event, variance: float) -> tuple[Floats, Floats]:
     """Returns the log-likelihood ratios of what was seen, (M,) each: with the gradient against without, and with the
     opposite one against without.
 
     `seen_GM`: along the gradient, over its bound. `shares_GM`: how much of its bound the gradient takes up.
-
-    The records' gradients add to the variance of what is seen, by an amount that only the steps themselves tell.
     """
-    multiplier = multiplier_of(event)
     if distribution_of(event).family == "laplace":
-        size_GM = np.abs(seen_GM)
+        multiplier, size_GM = multiplier_of(event), np.abs(seen_GM)
         along, against = (np.abs(seen_GM - shares_GM), np.abs(seen_GM + shares_GM))
         return (size_GM - along).sum(0) / multiplier, (size_GM - against).sum(0) / multiplier
-    power_M, seen_M = (shares_GM**2).sum(0), (shares_GM * seen_GM).sum(0)
-    variance = max(multiplier**2, float(np.mean(seen_M**2 / power_M)))
+    power_M, seen_M = _project(seen_GM, shares_GM)
     return (2 * seen_M - power_M) / (2 * variance), (-2 * seen_M - power_M) / (2 * variance)
+
+
+def _project(seen_GM: Floats, shares_GM: Floats) -> tuple[Floats, Floats]:
+    """Returns the squared length of each gradient, and what is seen along it."""
+    return (shares_GM**2).sum(0), (shares_GM * seen_GM).sum(0)
 
 
 def _probability_of(event: Event, units: int) -> float | None:

@@ -179,8 +179,8 @@ def test_a_program_of_ideal_scores_reports_what_theory_says(epsilon: float, coun
         (PoissonGaussian(0.2, 1.5), True, 2 * 0.2 * math.sqrt(64 * math.sinh(1 / 1.5**2))),
         (PoissonGaussian(0.3, 0.5), False, None),
         (DealtGaussian(4.0, 4), False, None),
-        (CycleGaussian(4.0, 0.9, 4, 0), False, math.sqrt(64 * sum(0.81**j for j in range(4))) / 4),
-        (CycleGaussian(8.0, 0.9, 4, 0), True, math.sqrt(64 * sum(0.81**j for j in range(4))) / 4),
+        (CycleGaussian(4.0, 0.9, 4, 0), False, math.sqrt(64 * sum(0.81**j for j in range(12))) / 4),
+        (CycleGaussian(8.0, 0.9, 4, 0), True, math.sqrt(64 * sum(0.81**j for j in range(12))) / 4),
         (BandedGaussian(1.5, 1.0, (1.0, 0.5, 0.375, 0.3125)), False, None),
         (FixedSizeGaussian(1005, 200, 3.0), True, None),
         (PoissonLaplace(0.3, 1.0), False, None),
@@ -240,8 +240,7 @@ def test_scores_are_summarised_as_the_t_test_has_them() -> None:
 
 
 def test_correlated_noise_is_whitened_before_canaries_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is, its variance is that of two steps, and the canaries stand out less. Of another attempt, whose noise
-    began again, nothing is added."""
+    """As it is, its variance is that of two steps, and the canaries stand out less."""
     event = CycleGaussian(4.0, 0.9, 4, 0)
     whitened, coloured = (canaries_of(half_inside(1000), records=5) for _ in range(2))
     watch_program(whitened, event, 64)
@@ -249,17 +248,18 @@ def test_correlated_noise_is_whitened_before_canaries_are_scored(monkeypatch: py
     watch_program(coloured, event, 64)
     assert separation(whitened) > 1.15 * separation(coloured)
     monkeypatch.undo()
-    later = CanaryScores(10, 15, replaced=False)
+    later = canaries_of(half_inside(1000), records=5)
+    later.restore(whitened.state())  # of another attempt, whose noise began again, nothing is added
     noisy = torch.ones(3, dtype=torch.float64)
-    assert torch.equal(later._whiten(noisy, event), noisy)
-    assert torch.equal(later._whiten(noisy, event), 1.9 * noisy)
-    assert later._whiten(noisy, Gaussian(1.0)) is noisy
+    assert torch.equal(later._scores._whiten(noisy, event), noisy)
+    assert torch.equal(later._scores._whiten(noisy, event), 1.9 * noisy)
+    assert later._scores._whiten(noisy, Gaussian(1.0)) is noisy
 
 
 @pytest.mark.parametrize("drift", [0.0, 4.0])
 @pytest.mark.parametrize(
     ("event", "gain"),
-    [(CycleGaussian(8.0, 0.9, 8, 0), 1.4), (BandedGaussian(1.5, 1.0, (1.0, 0.5, 0.375, 0.3125, 0.2734)), 1.12)],
+    [(CycleGaussian(8.0, 0.9, 8, 0), 1.4), (BandedGaussian(1.5, 1.0, (1.0, 0.5, 0.375, 0.3125, 0.2734)), 1.08)],
     ids=["previous_step", "banded"],
 )
 def test_a_canary_is_looked_for_in_all_sums_that_show_it(
@@ -269,7 +269,7 @@ def test_a_canary_is_looked_for_in_all_sums_that_show_it(
     not taken for theirs."""
     every, first = (canaries_of(half_inside(1000), records=5) for _ in range(2))
     watch_program(every, event, 48, drift=drift)
-    monkeypatch.setattr(scores, "step_response", lambda event: np.ones(1))
+    monkeypatch.setattr(scores, "response_of", lambda strategy: (1.0,))
     watch_program(first, event, 48, drift=drift)
     assert separation(every) > gain * separation(first) > 0.3
 
