@@ -84,6 +84,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_settings_are_chosen_apart_from_the_test_set_and_the_reported_seeds(
     lab: ModuleType, study: Path, runs: list[tuple[Any, Records, Records]], tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_settings_are_chosen_apart_from_the_test_set_and_the_reported_seeds(
         assert not parts[0] & parts[1]
 
 
+@pytest.mark.slow
 def test_a_choice_declares_a_range_of_as_many_records_as_it_trains_on(
     lab: ModuleType, study: Path, runs: list[tuple[Any, Records, Records]], tmp_path: Path
 ) -> None:
@@ -153,6 +155,7 @@ def test_results_are_kept_and_not_run_again(
     assert lines(tmp_path / "r.jsonl")[:16] == kept
 
 
+@pytest.mark.slow
 def test_a_setting_that_was_given_up_still_counts(
     lab: ModuleType, study: Path, runs: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,6 +169,7 @@ def test_a_setting_that_was_given_up_still_counts(
     assert [line.split("|")[-2].strip() for line in capsys.readouterr().out.splitlines()[2:]] == ["3", "3"]
 
 
+@pytest.mark.slow
 def test_a_method_may_have_a_recipe_of_its_own(
     lab: ModuleType, study: Path, runs: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,6 +183,7 @@ def test_a_method_may_have_a_recipe_of_its_own(
     assert capsys.readouterr().out.splitlines()[2].endswith("| 4 |")
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_kept_and_loses(
     lab: ModuleType, study: Path, runs: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +207,7 @@ def test_seeds_that_choose_are_not_reported(lab: ModuleType, study: Path) -> Non
         lab.read_study(study)
 
 
+@pytest.mark.slow
 def test_a_run_of_the_program_is_kept_with_what_it_spent(lab: ModuleType, study: Path, tmp_path: Path) -> None:
     laboratory = lab.Laboratory(tmp_path / "r.jsonl", tmp_path)
     for role, seed in (("choice", 100), ("report", 0)):
@@ -213,6 +219,7 @@ def test_a_run_of_the_program_is_kept_with_what_it_spent(lab: ModuleType, study:
         assert found.seconds > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_the_page_has_the_table_that_its_results_make(lab: ModuleType, name: str) -> None:
     study = lab.read_study(FOLDER / f"{name}.toml")

@@ -36,6 +36,7 @@ def loaded(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 @none
 @pytest.mark.parametrize("name", sweep(["gpu", "gpu_check"], (1,)))
 def test_without_a_gpu_it_says_so_and_writes_nothing(name: str, tmp_path: Path) -> None:

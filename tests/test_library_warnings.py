@@ -131,6 +131,7 @@ def test_threads_leave_the_filters_as_they_were() -> None:
     assert libraries._inside == 0
 
 
+@pytest.mark.slow
 def test_filters_are_changed_in_one_place() -> None:
     """`fit` drops what the trainer alone says."""
     changing = set()

@@ -94,6 +94,7 @@ def test_a_fault_marks_what_follows_a_line_break(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err.endswith("verify:\n- claim.delta: it is 1\n- no file list\n")
 
 
+@pytest.mark.slow
 def test_only_the_screen_writes_to_the_standard_streams() -> None:
     """The escape stands in one place: no other module of the package can go around it."""
     found = set()

@@ -76,6 +76,7 @@ def ask(shell: str, script: str, programs: Path, *lines: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_bash_completes_commands_options_and_words(programs: Path) -> None:
     cases = {
         "v": [name for name in COMMANDS if name.startswith("v")],

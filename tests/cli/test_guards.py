@@ -104,6 +104,7 @@ def run(checkout: Path, **inputs: str) -> Outcome:
     return run_action(checkout, checkout.parent / "runner", inputs, skipped=("Install",))
 
 
+@pytest.mark.slow
 def test_findings_become_annotations_outputs_and_sarif(checkout: Path) -> None:
     done = run(checkout, sarif="reports/dprecipe.sarif")
     assert done.code == 1, done.errors
@@ -120,6 +121,7 @@ def test_findings_become_annotations_outputs_and_sarif(checkout: Path) -> None:
     assert [each["ruleId"] for each in sarif["runs"][0]["results"]] == [each["code"] for each in found]
 
 
+@pytest.mark.slow
 def test_a_right_recipe_passes_until_a_policy_is_against_it(checkout: Path) -> None:
     done = run(checkout, paths="recipes/right.yaml")
     assert (done.code, done.annotations, done.outputs["errors"]) == (0, [], "0")

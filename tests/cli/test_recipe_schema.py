@@ -46,6 +46,7 @@ def test_every_explanation_leads_to_a_section_of_the_page() -> None:
     assert {"budget", "training", "kind-pate", "kind-none", "mechanism", "top-level"} <= linked
 
 
+@pytest.mark.slow
 def test_it_has_a_name_and_whole_recipes_as_snippets() -> None:
     schema = recipe_schema()
     assert schema["$id"] == ADDRESS

@@ -36,6 +36,7 @@ TABLE = (
 )
 
 
+@pytest.mark.slow
 def test_the_exact_number_of_private_records_is_for_a_terminal_alone(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     command = [sys.executable, "-m", "dprecipe", "run", "recipe.yaml"]

@@ -17,6 +17,7 @@ from dprecipe.text.tree import to_plain
 from tests.text.reading import load
 
 
+@pytest.mark.slow
 def test_written_schemas_are_current_and_drift_is_noticed(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "schemas"
     assert schema(out, check=True) == 1

@@ -97,6 +97,7 @@ def test_a_sweep_has_a_table_figures_and_releases_that_verify(swept: tuple[Path,
     assert "declared public" in (release / "certificate.json").read_text(encoding="utf-8")  # a stranger is to know
 
 
+@pytest.mark.slow
 def test_finished_runs_are_kept_and_a_changed_grid_says_so(swept: tuple[Path, Path, Any], tmp_path: Path) -> None:
     recipe, original, _ = swept
     folder = tmp_path / "s"
@@ -183,6 +184,7 @@ def test_a_cell_that_has_no_plan_is_found_before_any_runs(tmp_path: Path) -> Non
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.slow
 def test_each_run_is_charged_to_the_account_which_refuses_too_many(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     facts = new_facts("digits", 6.0, 1e-4, "record", Neighbouring.ADD_OR_REMOVE_ONE)

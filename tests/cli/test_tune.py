@@ -64,6 +64,7 @@ def test_the_score_that_a_run_was_chosen_by_is_beside_those_that_say_most(metric
     assert describe_score(PublicScore(None, 0.25, 9, 1.5), "mean_absolute_error") == "mean absolute error 1.5"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -61,6 +61,7 @@ def test_garbage_exits_with_3_and_steers_no_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in result.output
 
 
+@pytest.mark.slow
 def test_it_imports_neither_torch_nor_lightning(release: Path) -> None:
     program = (
         "import sys\nclass Wall:\n def find_spec(self, name, *_):\n"

@@ -75,6 +75,7 @@ def watching(*arguments: str, folder: Path) -> Iterator[Watching]:
             shown.end()
 
 
+@pytest.mark.slow
 def test_a_process_sees_each_change_and_ends_with_130(tmp_path: Path) -> None:
     recipes = tmp_path / "recipes"
     recipes.mkdir()

@@ -220,6 +220,7 @@ def grown(tmp_path: Path):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [FOREST, BOOSTED], ids=lambda model: model["kind"])
 def test_trees_predict_as_they_did(grown, tmp_path: Path, model: dict) -> None:
     folder, module = grown(model)

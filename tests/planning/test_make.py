@@ -126,6 +126,7 @@ def fuzzed(count: int, seed: int) -> tuple[int, int]:
     return planned, refused
 
 
+@pytest.mark.slow
 def test_mutated_recipes_are_refused_or_planned() -> None:
     planned, refused = fuzzed(100, 1)
     assert planned > 8

@@ -47,6 +47,7 @@ def test_an_edit_needs_its_text_exactly_once() -> None:
             edit.apply(text)
 
 
+@pytest.mark.slow
 def test_every_recipe_of_the_catalogue_has_a_plan() -> None:
     used = {bug.recipe for bug in BUGS}
     assert used == set(RECIPES)

@@ -14,6 +14,7 @@ from tests.pretend_cuda.roads import Settings
 CASES = Path(__file__).parent / "cases"
 
 
+@pytest.mark.slow
 @needs_device
 def test_the_device_keeps_the_rules(tmp_path: Path) -> None:
     """By the plugin alone, as a developer has it; the processes that a test starts have the device too."""
@@ -21,6 +22,7 @@ def test_the_device_keeps_the_rules(tmp_path: Path) -> None:
     run_tests(tmp_path, *cases, settings=Settings(devices=2, current=1), plugin=True, least=48)
 
 
+@pytest.mark.slow
 @needs_device
 def test_shapes_alone(tmp_path: Path) -> None:
     settings = Settings(backing="meta", mib=80 << 10)

@@ -28,6 +28,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @needs_device
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_starts_no_more_kernels_and_waits_no_more(case: str, update_golden: bool) -> None:

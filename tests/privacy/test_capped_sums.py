@@ -159,6 +159,7 @@ def test_it_does_for_long_epochs_and_little_noise(event: CappedDealtGaussian, ep
     assert epsilon(event.uncapped(), epochs=epochs) < epsilon(event, epochs=epochs)
 
 
+@pytest.mark.slow
 def test_a_unit_that_keeps_its_place_is_removed_and_added_unless_full_batches_count_as_a_failure() -> None:
     free = epsilon(DealtGaussian(3.0, 12), BLANK)
     assert epsilon(NEVER, BLANK) == pytest.approx(free, rel=1e-3)

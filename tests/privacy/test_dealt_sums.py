@@ -253,6 +253,7 @@ def test_epochs_so_long_that_transforms_would_lose_delta_have_an_account() -> No
     assert found < 0.25
 
 
+@pytest.mark.slow
 def test_the_cross_check_of_a_replacement_follows_a_large_epsilon() -> None:
     charges = (Charge(DealtGaussian(0.8, 12), 6),)
     answer = cross_check.ask_library(charges, 1e-8, Neighbouring.REPLACE_ONE)

@@ -113,6 +113,7 @@ def fuzz(count: int, seed: int) -> tuple[int, int]:
     return read, count
 
 
+@pytest.mark.slow
 def test_a_thousand_mutations() -> None:
     read, count = fuzz(1_000, seed=1)
     assert 0 < read < count  # the mutations are neither all harmless nor all fatal

@@ -56,6 +56,7 @@ def test_no_path_of_the_machine_is_published(finished: Any) -> None:
         assert b"/secret/place" not in file.read_bytes(), file.name
 
 
+@pytest.mark.slow
 def test_the_schema_accepts_a_certificate_and_describes_all_of_it(finished: Any) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     schema = certificate_schema()
@@ -85,6 +86,7 @@ def test_a_commitment_depends_on_key_data_and_where_parts_end() -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_accepted_warning_is_declared_with_its_reason(
     plan_of: Any, facts_of: Any, finish: Any, tmp_path: Path
 ) -> None:

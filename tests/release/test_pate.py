@@ -318,6 +318,7 @@ RECORDED_ONLY = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("section", sweep(SECTIONS, (0, 1, 3, 4)))
 def test_every_changed_leaf_is_found_and_named(section: str, sanitised: Path, tmp_path: Path, tampering: Any) -> None:
     shutil.copytree(sanitised.parent, tmp_path / "run")

@@ -57,6 +57,7 @@ def test_the_specified_mu_is_that_of_the_charged_steps(plan_of: Any) -> None:
     assert charged_mu(replaced, replaced.events) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [

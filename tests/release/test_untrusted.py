@@ -98,6 +98,7 @@ def test_a_lack_of_memory_is_no_other_opinion(finished: Any, monkeypatch: pytest
     assert "allowed memory, so nothing of it is verified" in failure
 
 
+@pytest.mark.slow
 @LINUX
 def test_memory_is_bounded() -> None:
     code = (

@@ -58,6 +58,7 @@ VALUE = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(TEXT.filter(bool), VALUE, max_size=4))
 @settings(max_examples=300, deadline=None)
 def test_round_trip(values: dict[str, object]) -> None:

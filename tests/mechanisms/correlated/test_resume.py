@@ -77,6 +77,7 @@ def test_a_pass_that_was_cut_short_is_charged_again(
     assert predicate.claim.epsilon <= 3
 
 
+@pytest.mark.slow
 def test_nothing_of_noise_or_order_is_in_the_files_of_a_run(
     cycles: Callable[..., Plan], crash_at: Callable[[int | None], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

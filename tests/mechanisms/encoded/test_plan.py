@@ -122,6 +122,7 @@ def test_one_codeword_costs_less_than_many() -> None:
     assert 0.9 * many < one < many
 
 
+@pytest.mark.slow
 def test_groups_are_layers() -> None:
     result = planned(STUDENT_T, "mechanism.groups=layer")
     assert result.mechanism_plan.groups == (20 * 60 + 60, 60 * 3 + 3)

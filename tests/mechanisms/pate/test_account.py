@@ -342,6 +342,7 @@ def test_the_first_look_accepts_what_surely_fits_without_numpy() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_what_validates_is_planned_and_what_is_planned_validates() -> None:
     """Random recipes: without an error `plan` keeps the budget, or finds what only solving can find."""
     chance = random.Random(5)

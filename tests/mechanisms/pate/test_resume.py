@@ -148,6 +148,7 @@ def test_a_run_is_resumed_with_what_it_was_started_with(
     assert read(out / "private" / "ledger.jsonl").attempts == 1
 
 
+@pytest.mark.slow
 def test_a_finished_ballot_is_published_without_another_charge(
     digits: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

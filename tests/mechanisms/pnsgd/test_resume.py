@@ -114,6 +114,7 @@ def test_a_stopped_run_shows_nothing_and_goes_on(
     dprecipe.verify(done.release)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_as_if_it_had_not_been_stopped(
     hidden: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

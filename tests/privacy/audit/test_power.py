@@ -109,6 +109,7 @@ def test_what_a_sound_program_shows_is_the_median_of_what_it_gives(steps, mu, sh
     assert np.median(drawn) == pytest.approx(expected, abs=0.006)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "m", "known"), [(1, 1000, 0.3), (3, 1000, 1.67), (8, 1000, 4.75), (8, 10_000, 5.5)]
 )

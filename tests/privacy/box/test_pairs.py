@@ -180,6 +180,7 @@ def test_one_coordinate_against_its_closed_form(family, shape, tau):
         assert truth * (1 - 1e-11) - 1e-15 <= got <= truth * (1 + room) + 1e-13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "shape"), FEW_LAWS)
 def test_two_coordinates_against_their_integral(family, shape):
     distribution, taus = Distribution(family, shape), (1.2, 0.5)
@@ -190,6 +191,7 @@ def test_two_coordinates_against_their_integral(family, shape):
         assert truth * (1 - 1e-4) <= delta_of(loss, epsilon) <= truth * (1 + 1e-3) + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["remove", "add"])
 @pytest.mark.parametrize(("family", "shape"), FEW_LAWS)
 def test_two_sampled_steps_against_their_integral(family, shape, direction):
@@ -370,6 +372,7 @@ def charged(config, *, rate=1.0, scale=1.0, steps=1, shift=1.0):
     return [Charge(event(family, shape, shifts, q=min(1.0, q * rate), scale=own * scale), count * steps)]
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(some, st.floats(-9, -2).map(lambda e: 10**e))
 def test_renyi_is_above_and_cost_moves_the_right_way(config, delta):

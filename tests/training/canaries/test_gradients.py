@@ -156,6 +156,7 @@ def lower_bound(canaries: GradientCanaries, epsilon: float) -> float:
     return lower_epsilon_of_guesses(guesses, 0.95, 1e-5, roughly=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "count", "reported"), [(1, 1000, 0.36), (3, 1000, 1.68), (8, 1000, 4.7), (8, 10_000, 5.9)]
 )
@@ -198,6 +199,7 @@ def test_every_kind_of_step_tells_canaries_apart(event: Event, replaced: bool, e
         assert reached == pytest.approx(expected, abs=0.2, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drift", [0.0, 0.5])
 @pytest.mark.parametrize("level", [0.05, 0.005])
 def test_the_specified_program_is_inconsistent_no_more_often_than_the_level(drift: float, level: float) -> None:
@@ -239,6 +241,7 @@ def test_scores_are_summarised_as_the_t_test_has_them() -> None:
     assert summarise_scores(Coins(np.ones(60, bool)), scores_M).difference == 0
 
 
+@pytest.mark.slow
 def test_correlated_noise_is_whitened_before_canaries_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it is, its variance is that of two steps, and the canaries stand out less."""
     event = CycleGaussian(4.0, 0.9, 4, 0)
@@ -256,6 +259,7 @@ def test_correlated_noise_is_whitened_before_canaries_are_scored(monkeypatch: py
     assert later._scores._whiten(noisy, Gaussian(1.0)) is noisy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drift", [0.0, 4.0])
 @pytest.mark.parametrize(
     ("event", "gain"),

@@ -50,6 +50,7 @@ def hidden_texts(folder: Path) -> list[str]:
     return [*words, words[-1].lower(), Coins(np.array([int(d) for d in digits], bool)).digest]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("canary", ["gradient", "record"])
 def test_a_run_publishes_four_counts_of_its_canaries_and_no_coin(
     small: Small, tmp_path: Path, capfd: pytest.CaptureFixture[str], canary: str
@@ -82,6 +83,7 @@ def is_public(path: Path) -> bool:
 FULL = ("mechanism.sampling={scheme: full_batch}",)
 
 
+@pytest.mark.slow
 def test_scores_of_full_batches_are_compared_with_the_specification(small: Small, tmp_path: Path) -> None:
     audit = verify(run(plan_of(small, 200, "gradient", *FULL), tmp_path / "run").release).statement.predicate.audit
     assert audit is not None
@@ -92,6 +94,7 @@ def test_scores_of_full_batches_are_compared_with_the_specification(small: Small
     assert audit.specification.p_value > 1e-6
 
 
+@pytest.mark.slow
 def test_an_alarm_is_reported_and_released(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,6 +116,7 @@ def test_batches_are_drawn_from_records_and_canaries(small: Small) -> None:
     assert next(a.text for a in plan.assumptions if a.id == "size") == "the number of units, 1438, is public"
 
 
+@pytest.mark.slow
 def test_a_refuted_claim_is_not_released_and_not_resumed(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

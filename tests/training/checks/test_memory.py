@@ -112,6 +112,7 @@ def test_a_step_that_is_tried_leaves_nothing(small: Small, more: tuple[str, ...]
     assert np.random.get_state()[1].tolist() == drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "scheme", "kept"),
     [
@@ -177,6 +178,7 @@ def test_memory_that_runs_out_in_a_step_is_a_fault(
     assert run(small(), tmp_path / "run", resume=True).stop_reason in ("completed", "budget")
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_after_the_last_step_is_a_fault_and_the_run_goes_on(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_what_a_call_raises_is_raised_where_its_answer_is_due() -> None:
     assert list(answers) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("close", [True, False])
 def test_who_stops_early_leaves_no_thread(close: bool) -> None:
     before = threading.active_count()

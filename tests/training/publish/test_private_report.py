@@ -32,6 +32,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_private_report_has_what_no_release_may_have(
     small: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

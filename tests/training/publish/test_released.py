@@ -105,6 +105,7 @@ def test_a_buffer_with_means_and_a_fixed_record_are_named(tmp_path: Path) -> Non
     dprecipe.verify(done.release)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", sweep([RECIPE, STUDENT], (0,)), ids=["dpsgd", "pate"])
 def test_a_recipe_can_refuse_them_before_anything_is_spent(text: str, tmp_path: Path) -> None:
     plan = plan_of(text, "runtime.python_tensors=refuse")

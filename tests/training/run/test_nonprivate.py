@@ -338,6 +338,7 @@ def test_which_records_are_the_same(recipes: Path) -> None:
     assert not check_seen(recipes, done)
 
 
+@pytest.mark.slow
 def test_the_same_file_elsewhere_holds_the_same_records(recipes: Path) -> None:
     rng = np.random.default_rng(0)
     np.savez(recipes / "a.npz", x=rng.random((400, 5), dtype=np.float32), y=rng.integers(0, 2, 400))

@@ -95,6 +95,7 @@ def test_a_complete_run_that_no_policy_was_asked_about_does_not_go_on(
     assert not (recipe.parent / "another").exists()
 
 
+@pytest.mark.slow
 def test_a_rehearsal_needs_no_signing_key_and_a_run_does(recipe: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     overrides = ["release.sign={key: absent.pem}"]

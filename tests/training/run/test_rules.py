@@ -43,6 +43,7 @@ def test_the_ledger_says_which_rules_and_which_version_began_an_attempt(begun: P
     assert (program["rules"], program["version"]) == (provenance.RULES, "0.0.7")
 
 
+@pytest.mark.slow
 def test_another_version_of_the_same_rules_goes_on(begun: Path) -> None:
     done = run(plan_of(), begun, resume=True)
     assert done.stop_reason == "completed"

@@ -37,6 +37,7 @@ from dprecipe.training.steps.stepwise import StepwiseRunner
 Small = Callable[..., Plan]
 
 
+@pytest.mark.slow
 def test_a_run_writes_the_folder_of_the_contract_and_it_verifies(small: Small, tmp_path: Path) -> None:
     plan, out = small("release.report=true"), tmp_path / "run"
     done = run(plan, out)
@@ -78,6 +79,7 @@ def test_a_release_is_loaded_back_and_predicts(small: Small, tmp_path: Path) -> 
     assert accuracy == pytest.approx(done.score.accuracy, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_an_existing_folder_is_never_overwritten(small: Small, tmp_path: Path) -> None:
     plan, out = small(), tmp_path / "run"
     run(plan, out)
@@ -92,6 +94,7 @@ def test_an_existing_folder_is_never_overwritten(small: Small, tmp_path: Path) -
         run(plan, tmp_path / "elsewhere", resume=True)
 
 
+@pytest.mark.slow
 def test_a_run_of_another_plan_is_told_how_this_one_was_started(small: Small, tmp_path: Path) -> None:
     out = tmp_path / "run"
     run(small("training.steps=9", "description=a b"), out)
@@ -163,6 +166,7 @@ def test_the_clip_norm_has_an_effect(small: Small, tmp_path: Path) -> None:
     assert large_norm.norm() > 1e3 * small_norm.norm()
 
 
+@pytest.mark.slow
 def test_a_killed_run_loses_a_fiftieth_of_its_steps_at_most(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +278,7 @@ def test_t18_scores_on_private_records_never_leave_private(
     assert json.loads((done.release / "metrics.json").read_text("utf-8"))["history"] == []
 
 
+@pytest.mark.slow
 def test_fixed_randomness_repeats_a_run_and_does_not_verify(small: Small, tmp_path: Path) -> None:
     plan = small("runtime.insecure={seed: 3}")
     one, two = run(plan, tmp_path / "one"), run(plan, tmp_path / "two")
@@ -313,6 +318,7 @@ def test_augmentation_and_layers_draw_from_seeds_of_their_own(
     assert len({*batches, *layers}) == 60
 
 
+@pytest.mark.slow
 def test_t12_two_runs_of_one_plan_share_no_noise(small: Small, tmp_path: Path) -> None:
     one, two = run(small(), tmp_path / "one"), run(small(), tmp_path / "two")
     assert (one.release / "model.safetensors").read_bytes() != (two.release / "model.safetensors").read_bytes()
@@ -417,6 +423,7 @@ def test_a_duration_is_told_in_the_unit_that_a_person_would_choose() -> None:
     assert read == ["0.01 s", "4 s", "89 s", "10 minutes", "5.6 hours"]
 
 
+@pytest.mark.slow
 def test_objects_from_python_take_the_place_of_what_the_recipe_names(small: Small, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     features = generator.random((1438, 1, 8, 8), dtype=np.float32)
@@ -444,6 +451,7 @@ def test_missing_data_is_known_before_a_folder_is_made(small: Small, tmp_path: P
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_units_of_many_records_are_protected_as_one(small: Small, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     np.savez(
@@ -476,6 +484,7 @@ REAL_NEXT, REAL_CLOSE = training.Gate._next, training.Gate.close
 REAL_LEDGER_CLOSE = training.LedgerWriter.close
 
 
+@pytest.mark.slow
 def test_an_attempt_with_fixed_randomness_taints_the_whole_run(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -486,6 +495,7 @@ def test_an_attempt_with_fixed_randomness_taints_the_whole_run(
         dprecipe.verify(done.release)
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_with_the_records_it_was_started_with(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -505,6 +515,7 @@ def test_a_run_is_resumed_with_the_records_it_was_started_with(
     run(small(), out, train=one, resume=True)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_knows_more_than_the_ledger_is_refused(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -522,6 +533,7 @@ def test_a_checkpoint_that_knows_more_than_the_ledger_is_refused(
     assert run(small(), out, resume=True).stop_reason == "completed"
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_one_clear_message(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ class Counting(lightning.Callback):
         self.seen.append(trainer.global_step)
 
 
+@pytest.mark.slow
 def test_a_trainer_of_ones_own_trains_certifies_and_verifies(small: Small, tmp_path: Path) -> None:
     plan, counting = small("data.test.access=public"), Counting()
     built = dprecipe.build(plan, tmp_path / "run")
@@ -120,6 +121,7 @@ def test_a_trainer_of_ones_own_trains_certifies_and_verifies(small: Small, tmp_p
     assert {name.removeprefix("model.") for name in state} == set(weights(run.release))
 
 
+@pytest.mark.slow
 def test_the_weights_are_those_of_a_run_by_command(small: Small, tmp_path: Path) -> None:
     plan = small(FIXED)
     dprecipe.run(plan, tmp_path / "run")
@@ -131,6 +133,7 @@ def test_the_weights_are_those_of_a_run_by_command(small: Small, tmp_path: Path)
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
+@pytest.mark.slow
 def test_what_a_trainer_stops_goes_on_by_command(small: Small, tmp_path: Path) -> None:
     plan = small()
 
@@ -150,6 +153,7 @@ def test_what_a_trainer_stops_goes_on_by_command(small: Small, tmp_path: Path) -
     assert predicate.budget.attempts == 2
 
 
+@pytest.mark.slow
 def test_a_stop_within_a_dealt_epoch_charges_it_and_ends_in_a_release_of_the_steps_planned(
     small: Small, tmp_path: Path
 ) -> None:
@@ -209,6 +213,7 @@ def test_a_trainer_that_does_more_than_count_is_refused(small: Small, tmp_path: 
     assert built.release().stop_reason == "completed"
 
 
+@pytest.mark.slow
 def test_other_uses_are_refused_before_anything_is_spent(small: Small, tmp_path: Path) -> None:
     built = dprecipe.build(small(), tmp_path / "run")
     plain = lightning.Trainer(**QUIET)
@@ -481,6 +486,7 @@ def test_a_ledger_is_closed_whoever_raises_first(small: Small, tmp_path: Path) -
     assert again.release().stop_reason == "completed"
 
 
+@pytest.mark.slow
 def test_a_policy_is_asked_about_an_earlier_trainer(small: Small, tmp_path: Path) -> None:
     plan = small("training.steps=4")
     built = dprecipe.build(plan, tmp_path / "run")

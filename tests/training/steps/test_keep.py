@@ -143,6 +143,7 @@ def of_release(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict
     return stated, history, load_file(folder / "model.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("spoilt")
 @pytest.mark.parametrize("average", ["null", "{kind: ema, decay: 0.5}"])
 def test_the_best_iterate_is_released_and_certified(tmp_path: Path, average: str) -> None:
@@ -164,6 +165,7 @@ def test_the_best_iterate_is_released_and_certified(tmp_path: Path, average: str
     assert f"after step {first['step']}, the best" in (done.release / "report.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_resumed_run_still_has_the_best_iterate(tmp_path: Path, spoilt: list[int]) -> None:
     spoilt.append(STOPPED)
     result = planned()

@@ -114,6 +114,7 @@ def encoded(tmp_path: Path, denoise: str) -> Plan:
     return dprecipe.plan(dprecipe.load(recipe, {"mechanism.denoise": denoise}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["dpsgd", "encoded"])
 def test_it_is_trained_released_loaded_and_verified(small: Small, tmp_path: Path, mechanism: str) -> None:
     plan = small(*OWN) if mechanism == "dpsgd" else encoded(tmp_path, "none")
@@ -130,6 +131,7 @@ def test_it_is_trained_released_loaded_and_verified(small: Small, tmp_path: Path
     assert "train_loss" not in "".join(file.read_text("utf-8", "ignore") for file in run.release.iterdir())
 
 
+@pytest.mark.slow
 def test_loss_and_optimiser_are_those_that_the_recipe_would_name(small: Small, tmp_path: Path) -> None:
     module = Classifier()
     named = "training.optimizer={kind: adam, lr: {schedule: one_cycle, peak: 0.05}}"
@@ -141,6 +143,7 @@ def test_loss_and_optimiser_are_those_that_the_recipe_would_name(small: Small, t
     assert not torch.equal(other["net.weight"], Classifier().net.weight)
 
 
+@pytest.mark.slow
 def test_run_and_build_give_the_same_weights(small: Small, tmp_path: Path) -> None:
     plan = small(FIXED, *OWN)
     dprecipe.run(plan, tmp_path / "run", model=Classifier())
@@ -157,6 +160,7 @@ class StopAt(lightning.Callback):
         trainer.should_stop = trainer.global_step >= 9
 
 
+@pytest.mark.slow
 def test_what_was_stopped_goes_on_with_the_optimiser_s_state(small: Small, tmp_path: Path) -> None:
     plan = small(*OWN)
     built = dprecipe.build(plan, tmp_path / "run", model=Classifier())
@@ -243,6 +247,7 @@ def test_a_policy_without_python_refuses_it(small: Small, tmp_path: Path) -> Non
         dprecipe.run(small(*OWN), tmp_path / "run", model=Classifier())
 
 
+@pytest.mark.slow
 def test_a_certificate_that_hides_them_does_not_verify(small: Small, tmp_path: Path) -> None:
     run = dprecipe.run(small(*OWN, "training.steps=3"), tmp_path / "run", model=Classifier())
     file = run.release / "certificate.json"

@@ -151,6 +151,7 @@ class Whole(Logging):
     def configure_optimizers(self) -> None: ...
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:You are trying to `self.log")
 def test_what_is_logged_in_forward_goes_nowhere_in_a_run_as_at_the_probe(tmp_path: Path) -> None:
     plan = planned(2)

@@ -23,6 +23,7 @@ with make_scratch(Path(sys.argv[1])) as place:
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_worker_left_goes_with_the_next_run_and_no_folder_in_use_does(tmp_path: Path) -> None:
     words = [sys.executable, "-c", WORKER, str(tmp_path)]
     (tmp_path / "other").mkdir()

@@ -51,6 +51,7 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_shards_of_machines_without_a_common_disk(recipe: Path, tmp_path: Path) -> None:
     """The folder is made once, copied to each machine, and all are named to the run."""
     first, second, out = tmp_path / "first", tmp_path / "second", tmp_path / "run"

@@ -72,6 +72,7 @@ def test_one_that_can_not_learn_is_refused_before_there_is_a_folder(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_one_that_fails_later_goes_on_once_it_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     monkeypatch.setattr(Later, "calls", 0)

@@ -46,6 +46,7 @@ def events(plan: Plan, out: Path) -> dict[str, int]:
     return actual
 
 
+@pytest.mark.slow
 def test_a_run_from_records_to_a_verified_release(digits: Planned, tmp_path: Path) -> None:
     plan, out = digits("release.report=true", "release.labels=true"), tmp_path / "run"
     done = run(plan, out)
@@ -426,6 +427,7 @@ def test_no_answer_ends_in_a_release_without_a_model(
         run(plan, tmp_path / "run", data_root=root, resume=True)
 
 
+@pytest.mark.slow
 def test_events_of_a_run_without_a_model_still_reach_the_limit(votes_plan: Planned, tmp_path: Path) -> None:
     root = stored_votes(tmp_path / "data", np.full((8, 3), [2, 2, 1]))
     done = run(votes_plan("confident", 8, *NO_ANSWER), tmp_path / "run", data_root=root)

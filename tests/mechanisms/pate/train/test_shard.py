@@ -90,6 +90,7 @@ def few(digits: Planned) -> Planned:
     return lambda *overrides: digits(*FEW, *overrides)
 
 
+@pytest.mark.slow
 def test_a_merged_run_verifies_and_goes_on_without_its_shards(few: Planned, tmp_path: Path) -> None:
     plan, out = few(), tmp_path / "run"
     folder = train_all(plan, tmp_path / "shards", 3)
@@ -170,6 +171,7 @@ def test_two_processes_on_one_shard_are_refused(few: Planned, tmp_path: Path) ->
     train_shard(few(), TeacherShard(1, 2), folder, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_folder_is_of_one_plan_and_of_one_kind_of_machine(
     few: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +271,7 @@ def _link(file: Path) -> None:
     file.symlink_to(file.with_name("elsewhere"))
 
 
+@pytest.mark.slow
 def test_votes_of_another_plan_data_or_version_are_refused(
     few: Planned, tmp_path: Path, sealed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

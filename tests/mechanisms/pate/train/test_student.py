@@ -196,11 +196,13 @@ def test_unlabelled_records_help() -> None:
     assert gain(semi_supervised=VAT) > 0.005
 
 
+@pytest.mark.slow
 def test_unlabelled_records_help_against_wrong_labels() -> None:
     """Over 8 seeds the gain was 0.19 with standard deviation 0.05."""
     assert gain(wrong=0.3, seeds=2, semi_supervised=VAT) > 0.06
 
 
+@pytest.mark.slow
 def test_robustness_helps_against_wrong_labels() -> None:
     """Over 8 seeds the gain was 0.10 with standard deviation 0.03."""
     assert gain(wrong=0.3, robustness=0.7) > 0.03

@@ -121,6 +121,7 @@ def test_a_permuted_order_shows_the_places_of_the_file_s_and_its_own_guarantee(r
         assert sequential["own"]["at"][index]["delta"] == pytest.approx(worst, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_many_positions_are_thinned_out_and_all_can_be_had(recipe: str) -> None:
     long = (recipe, "--set", "data.size=44", "--set", "budget.delta=1e-4")
     few, every = document(*long), document(*long, "--all")
