@@ -46,7 +46,7 @@ def _find_response(strategy: Strategy, steps: int) -> tuple[float, ...]:
 
 
 def step_response(event: Event) -> tuple[float, ...]:
-    """Returns `response_of` the event's noise within the steps of one event, of which its claim is."""
+    """Returns `response_of` the event's noise within the steps of one event: its claim is of these."""
     return response_of(event.strategy, event.steps)
 
 
