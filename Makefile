@@ -1,9 +1,9 @@
 # make demo       sets everything up and runs the quickstart: digits, DP-SGD, certificate, verification
-# make test       sets everything up and runs the tests, but for the long ones: 6 minutes *
-# make test-long  runs the long tests only (many kills, many examples, several processes): 16 minutes *
+# make test       sets everything up and runs the tests, but for the long ones: 9 minutes *
+# make test-long  runs the long tests only (many kills, many examples, several processes): 30 minutes *
 # make test-light runs each command without the extras, in an environment that it makes: 2 minutes *
 #                 with LIGHT_PYTHON=python3.13, of that Python
-# make test-all   runs all three, which is all but what takes a GPU: 25 minutes *
+# make test-all   runs all three, which is all but what takes a GPU: 42 minutes *
 # make test-newest  runs the tests with the newest packages instead of those in constraints.txt *
 # make test-oldest  runs the tests with the oldest packages that pyproject.toml accepts *
 # make test-mechanism  runs the tests of one mechanism: make test-mechanism MECHANISM=dpsgd
