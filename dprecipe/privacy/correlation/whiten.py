@@ -19,12 +19,13 @@ Vector = TypeVar("Vector", NDArray[np.float64], "Tensor")
 @final
 class Whitener(Generic[Vector]):
     """Multiplies the vectors of a run by C, in turn: of noise w = C⁻¹ z it leaves the draws z. The first is taken for
-    the first of an attempt."""
+    the first of an attempt. Independent noise (no strategy) stays as it is."""
 
-    def __init__(self, strategy: Strategy) -> None:
+    def __init__(self, strategy: Strategy | None) -> None:
         self._strategy = strategy
-        self._taken: deque[Vector] = deque(maxlen=len(strategy.bands) - 1)
-        self._white: deque[Vector] = deque(maxlen=len(strategy.taps) - 1)
+        self._bands, self._taps = ((1.0,), (1.0,)) if strategy is None else (strategy.bands, strategy.taps)
+        self._taken: deque[Vector] = deque(maxlen=len(self._bands) - 1)
+        self._white: deque[Vector] = deque(maxlen=len(self._taps) - 1)
 
     def copy(self) -> Whitener[Vector]:
         """Returns another one that has taken the same vectors."""
@@ -34,10 +35,12 @@ class Whitener(Generic[Vector]):
 
     def take(self, vector: Vector) -> Vector:
         """Returns the next vector, whitened: Σ bands_j y_{t-j} - Σ taps_j (C y)_{t-j}, the latter from j = 1 on."""
+        if self._strategy is None:
+            return vector
         white = vector = 1.0 * vector  # a copy: the caller goes on with its own
-        for weight, before in zip(self._strategy.bands[1:], reversed(self._taken), strict=False):  # fewer, at first
+        for weight, before in zip(self._bands[1:], reversed(self._taken), strict=False):  # fewer, at first
             white = white + weight * before
-        for weight, before in zip(self._strategy.taps[1:], reversed(self._white), strict=False):
+        for weight, before in zip(self._taps[1:], reversed(self._white), strict=False):
             white = white - weight * before
         self._taken.append(vector)
         self._white.append(white)

@@ -58,12 +58,9 @@ def _score(attempt: Sequence[Seen], noises: Iterable[torch.Tensor]) -> Scores:
     """Returns the scores of an attempt's noise, (R, P), in scales; of noise that is correlated over steps, only what is
     fresh."""
     scores: list[Scores] = []
-    strategy = attempt[0].event.strategy
-    whitener: Whitener[Scores] | None = None if strategy is None else Whitener(strategy)
+    whitener: Whitener[Scores] = Whitener(attempt[0].event.strategy)
     for seen, noise in zip(attempt, noises, strict=True):
-        values = _finite(noise)
-        if whitener is not None:
-            values = np.clip(whitener.take(values), -UNBOUNDED, UNBOUNDED)
+        values = np.clip(whitener.take(_finite(noise)), -UNBOUNDED, UNBOUNDED)
         scores.append(normal_scores(values, seen.distribution))
     return np.stack(scores)
 

@@ -24,7 +24,6 @@ from torch import Tensor
 from dprecipe.models.modules.inspection import is_draw_free
 from dprecipe.privacy.audit.implied import step_curve, step_mu, step_response
 from dprecipe.privacy.audit.results import AttackTrials
-from dprecipe.privacy.correlation.strategies import Banded
 from dprecipe.privacy.correlation.whiten import Whitener
 from dprecipe.privacy.events import Charge
 from dprecipe.training.audit.noise import divisor_of
@@ -100,10 +99,7 @@ class _Attacker:
         self._known = {coin: rig.sum(units) for coin, units in self._units.items()}
         self.length = move_between(self._known[True], self._known[False])
         """Distance that the canary moves the sum, in its bound."""
-        self._whitener = self._new_whitener()  # of all noise so far
-
-    def _new_whitener(self) -> Whitener[Tensor]:
-        return Whitener(self._rig.event.strategy or Banded((1.0,)))
+        self._whitener: Whitener[Tensor] = Whitener(rig.event.strategy)  # of all noise so far
 
     def guess(self, coin: bool) -> bool:
         """Attacks one step; returns True if the attacker says "in", which is likelier by what the step and those after
@@ -118,7 +114,7 @@ class _Attacker:
             inside = answers[True].take(self._find_noise(seen, row == 0))
             outside = answers[False].take(self._find_noise(seen, False))
             ratio += _log_ratio(seen, inside, outside)
-        self._whitener = answers[coin] if math.isfinite(ratio) else self._new_whitener()
+        self._whitener = answers[coin] if math.isfinite(ratio) else Whitener(self._rig.event.strategy)
         return ratio > 0
 
     def _find_noise(self, seen: Seen, canary: bool) -> Tensor:

@@ -31,7 +31,7 @@ from dprecipe.faults import InternalFault
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.events import Event
 from dprecipe.training.canaries.contract import Coins, Floats, Layout, Numbers, Placement, place_canaries
-from dprecipe.training.canaries.scores import Added, CanaryScores
+from dprecipe.training.canaries.scores import CanaryScores, Sight
 from dprecipe.training.engine.clipped_sum import ClippedSum, add_sparse_units, group_slices
 from dprecipe.training.engine.clipping import Clipping
 
@@ -55,7 +55,7 @@ class GradientCanaries:
         self._key = key
         self._values_M = np.where(coins.inside, 1.0, -1.0 if replaced else 0.0)
         self._layout: Layout | None = None
-        self._added: tuple[Placement, Floats, Floats] | None = None
+        self._added: Sight | None = None
         self._scores = CanaryScores(coins.count, self.units, replaced=replaced)
 
     def split(self, units: UnitNumbers) -> tuple[UnitNumbers, Numbers]:
@@ -73,7 +73,7 @@ class GradientCanaries:
             self._layout = Layout.of(group_slices(model, clipping))
         placement = place_canaries(self._layout, self.coins.count, self._key, step)
         thresholds = np.array(clipping.thresholds)[:, None]
-        self._added = placement, _bounds_at(placement, clipped), thresholds
+        self._added = Sight(placement.places, placement.signs, _bounds_at(placement, clipped), thresholds)
         chosen = sampled[self._values_M[sampled] != 0]
         if not len(chosen):
             return clipped
@@ -89,10 +89,8 @@ class GradientCanaries:
         """Takes the noisy sum that was released of what `add` returned last, in all processes of this batch."""
         if self._added is None:
             raise InternalFault("a noisy sum without canaries was to be scored")
-        (placement, bounds, thresholds), self._added = self._added, None
-        sampled = np.zeros(self.coins.count, bool)
-        sampled[self.split(units)[1]] = True
-        self._scores.take(noisy, event, Added(placement, bounds, thresholds, sampled))
+        added, self._added = self._added, None
+        self._scores.take(noisy, event, added, self.split(units)[1])
 
     def end_event(self) -> None:
         """Notes that all sums of an event were released."""

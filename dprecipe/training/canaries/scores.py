@@ -38,7 +38,7 @@ from dprecipe.privacy.sampling import (
     PermutedBatches,
     PoissonBatch,
 )
-from dprecipe.training.canaries.contract import Floats, Placement
+from dprecipe.training.canaries.contract import Floats, Numbers
 from dprecipe.training.run.gate import distribution_of, multiplier_of
 
 MEMORY = 1 / 8
@@ -47,16 +47,30 @@ MEMORY = 1 / 8
 
 @final
 @dataclass(frozen=True, slots=True)
-class Added:
-    """Terms of a noisy sum that scores need."""
+class Sight:
+    """Places in noisy sums where canaries show, and what their gradients look like there; all (G, M) but where said."""
 
-    placement: Placement
+    places: NDArray[np.int64]
+    signs: Floats
     bounds: Floats
-    """(G, M): how far a unit may move the sum at the canaries' coordinates, in which its noise is measured."""
+    """Distance that a unit may move the sum at these coordinates, in which its noise is measured."""
     thresholds: Floats
     """(G, 1)."""
-    sampled: NDArray[np.bool_]
-    """(M,): the canaries that were sampled, in or out."""
+
+    @property
+    def shares(self) -> Floats:
+        """Share of its bound that a gradient takes up."""
+        return self.thresholds / self.bounds
+
+    def choose(self, canaries: Numbers) -> Sight:
+        """Returns the sight of these canaries alone."""
+        return Sight(self.places[:, canaries], self.signs[:, canaries], self.bounds[:, canaries], self.thresholds)
+
+    def read(self, vector_P: Tensor) -> Floats:
+        """Returns what a vector shows along the gradients, over their bounds."""
+        numbers = vector_P[torch.from_numpy(self.places).to(vector_P.device)]
+        seen_GM: Floats = self.signs * numbers.to("cpu", torch.float64).numpy() / self.bounds
+        return seen_GM
 
 
 @final
@@ -86,19 +100,23 @@ class CanaryScores:
             result += event.score(self._replaced)
         return result
 
-    def take(self, noisy: Tensor, event: Event, added: Added) -> None:
-        """Takes the noisy sum of one step of an event."""
+    def take(self, noisy: Tensor, event: Event, sight: Sight, sampled: Numbers) -> None:
+        """Takes the noisy sum of one step of an event. `sampled`: the canaries in its batch, in or out."""
         if not self._events or self._events[-1].ended:
             self._events.append(_EventScores.of(event, self._units, len(self.ended)))
         white = self._whiten(noisy, event)
         level = self._trend.fit(white)
-        places = torch.from_numpy(added.placement.places).to(noisy.device)
-        step = _StepRatios(added, self._events[-1], places, self._trend.expect(places), response_of(event.strategy))
-        variance = step.estimate_variance(white, level, event)
-        step.choose()
-        self._seen_in.append(step)
+        expected_GM = self._trend.read(sight)
+        seen_GM = sight.read(white) - level * expected_GM
+        variance = _estimate_variance(seen_GM, sight.shares, event)
         for step in self._seen_in:
-            step.look(white, level, event, variance)
+            step.look(step.read(white, level), event, variance)
+        # Of a unit whose place may be known, only its own steps are of interest.
+        chosen = sampled if self._events[-1].joins is None else np.arange(len(self.ended))
+        response, seen_GM = response_of(event.strategy), seen_GM[:, chosen]
+        step = _StepRatios(self._events[-1], chosen, sight.choose(chosen), expected_GM[:, chosen], response)
+        step.look(seen_GM, event, variance)
+        self._seen_in.append(step)
         while self._seen_in and self._seen_in[0].complete:
             step = self._seen_in.popleft()
             step.event.add(step)
@@ -110,20 +128,18 @@ class CanaryScores:
         self._events[-1].ended = True
         self._close_events()
 
+    def _whiten(self, noisy: Tensor, event: Event) -> Tensor:
+        """Returns the noisy sum with fresh noise alone: what correlated noise took back is added again, and with it a
+        share of the sums before."""
+        if self._whitener is None:
+            self._whitener = Whitener(event.strategy)
+        return self._whitener.take(noisy)
+
     def _close_events(self) -> None:
         """Adds up the first events, if they have ended and none of their steps is looked for any more."""
         oldest = self._seen_in[0].event if self._seen_in else None
         while self._events and self._events[0].ended and self._events[0] is not oldest:
             self.ended = self.ended + self._events.popleft().score(self._replaced)
-
-    def _whiten(self, noisy: Tensor, event: Event) -> Tensor:
-        """Returns the noisy sum with fresh noise alone: what correlated noise took back is added again, and with it a
-        share of the sums before."""
-        if event.strategy is None:
-            return noisy
-        if self._whitener is None:
-            self._whitener = Whitener(event.strategy)
-        return self._whitener.take(noisy)
 
 
 @final
@@ -148,12 +164,12 @@ class _EventScores:
         return _EventScores(joins, first, first)
 
     def copy(self) -> _EventScores:
-        return _EventScores(self.joins, self.inside, self.outside)
+        return _EventScores(self.joins, self.inside.copy(), self.outside.copy())
 
     def add(self, step: _StepRatios) -> None:
         if self.joins is None:
-            self.inside = self.inside + step.inside  # 0 of canaries that were not sampled
-            self.outside = self.outside + step.outside
+            self.inside[step.chosen] += step.inside
+            self.outside[step.chosen] += step.outside
         else:
             self.inside = np.logaddexp(self.inside, math.log(self.joins) + step.inside)
             self.outside = np.logaddexp(self.outside, math.log(self.joins) + step.outside)
@@ -164,62 +180,35 @@ class _EventScores:
 
 @final
 class _StepRatios:
-    """Log-likelihood ratios of the canaries in one step: by its noisy sum, and by those after it in which they show."""
+    """Log-likelihood ratios of canaries in one step: by its noisy sum, and by those after it in which they show."""
 
     def __init__(
-        self,
-        added: Added,
-        event: _EventScores,
-        places: Tensor,
-        expected: Tensor | None,
-        response: tuple[float, ...],
+        self, event: _EventScores, chosen: Numbers, sight: Sight, expected: Floats, response: tuple[float, ...]
     ) -> None:
-        """`places`: (G, M). `expected`: the direction of what is expected there, before the step: what a canary itself
-        adds is not in it."""
+        """`chosen`: the canaries that are scored. `expected`: how the sums before the step show along their gradients:
+        what a canary itself adds is not in it."""
         self.event = event
-        self.inside, self.outside = np.zeros((2, added.bounds.shape[1]))
-        self._chosen = slice(None) if event.joins is not None else np.flatnonzero(added.sampled)
-        self._signs, self._bounds = added.placement.signs, added.bounds
-        self._shares = added.thresholds / added.bounds
-        self._places, self._expected = places, expected
+        self.chosen = chosen
+        self.inside, self.outside = np.zeros((2, len(chosen)))
+        self._sight, self._expected = sight, expected
         self._response = response
         self._rows = 0
-
-    def choose(self) -> None:
-        """Keeps only the canaries that are scored: where places are known, those that were sampled."""
-        if not isinstance(self._chosen, slice):
-            chosen = torch.from_numpy(self._chosen).to(self._places.device)
-            self._places = self._places[:, chosen]
-            self._expected = None if self._expected is None else self._expected[:, chosen]
-            self._signs, self._bounds = self._signs[:, self._chosen], self._bounds[:, self._chosen]
-            self._shares = self._shares[:, self._chosen]
 
     @property
     def complete(self) -> bool:
         """True if later sums show too little of the step."""
         return self._rows == len(self._response)
 
-    def estimate_variance(self, white: Tensor, level: float, event: Event) -> float:
-        """Returns the variance of what a whitened sum shows, in bounds: the records' gradients add to that of the
-        noise, by an amount that only the sums themselves tell."""
-        power_M, seen_M = _project(self._see(white, level), self._shares)
-        return max(multiplier_of(event) ** 2, float(np.mean(seen_M**2 / power_M)))
+    def read(self, white: Tensor, level: float) -> Floats:
+        """Returns what a whitened sum shows, less what is expected of it: so far in the direction of the mean."""
+        return self._sight.read(white) - level * self._expected
 
-    def look(self, white: Tensor, level: float, event: Event, variance: float) -> None:
-        """Takes the next whitened sum."""
-        seen_GM, shares_GM = self._see(white, level), self._response[self._rows] * self._shares
-        inside, outside = _log_ratios(seen_GM, shares_GM, event, variance)
-        self.inside[self._chosen] += inside
-        self.outside[self._chosen] += outside
+    def look(self, seen_GM: Floats, event: Event, variance: float) -> None:
+        """Takes what the next whitened sum shows."""
+        inside, outside = _log_ratios(seen_GM, self._response[self._rows] * self._sight.shares, event, variance)
+        self.inside += inside
+        self.outside += outside
         self._rows += 1
-
-    def _see(self, white: Tensor, level: float) -> Floats:
-        """Returns what is seen along the gradients, in their bounds."""
-        seen = white[self._places]
-        if self._expected is not None:
-            seen = seen - level * self._expected
-        seen_GM: Floats = self._signs * seen.to("cpu", torch.float64).numpy() / self._bounds
-        return seen_GM
 
 
 @final
@@ -230,30 +219,35 @@ class Trend:
 
     def __init__(self) -> None:
         self._mean_P: Tensor | None = None
+        self._length = 0.0
 
     def fit(self, noisy_P: Tensor) -> float:
         """Returns how far a whole sum goes in the direction of the mean: near 0 where sums are hardly more than
         noise."""
-        if self._mean_P is None:
+        if self._mean_P is None or not self._length:
             return 0.0
-        size = _find_length(self._mean_P)
-        factor = torch.dot(noisy_P, self._mean_P) / size**2
-        return float(factor.clamp(0.0, 1 / MEMORY) * size)
+        along = float(torch.dot(noisy_P, self._mean_P)) / self._length
+        return min(max(along, 0.0), self._length / MEMORY)
 
-    def expect(self, places: Tensor) -> Tensor | None:
-        """Returns the direction of the mean, of length 1, at these places."""
-        return None if self._mean_P is None else self._mean_P[places] / _find_length(self._mean_P)
+    def read(self, sight: Sight) -> Floats:
+        """Returns how the direction of the mean, of length 1, shows along the gradients."""
+        if self._mean_P is None or not self._length:
+            return np.zeros(sight.places.shape)
+        return sight.read(self._mean_P) / self._length
 
     def update(self, noisy_P: Tensor) -> None:
         if self._mean_P is None:
             self._mean_P = noisy_P * MEMORY
         else:
             self._mean_P.lerp_(noisy_P, MEMORY)
+        self._length = float(torch.linalg.vector_norm(self._mean_P))
 
 
-def _find_length(vector_P: Tensor) -> Tensor:
-    length: Tensor = torch.linalg.vector_norm(vector_P).clamp(min=1e-150)
-    return length
+def _estimate_variance(seen_GM: Floats, shares_GM: Floats, event: Event) -> float:
+    """Returns the variance of what a whitened sum shows: the records' gradients add to that of the noise, by an amount
+    that only the sums themselves tell."""
+    power_M, seen_M = _project(seen_GM, shares_GM)
+    return max(multiplier_of(event) ** 2, float(np.mean(seen_M**2 / power_M)))
 
 
 def _log_ratios(seen_GM: Floats, shares_GM: Floats, event: Event, variance: float) -> tuple[Floats, Floats]:

@@ -1,6 +1,7 @@
 """Claims of a step, and what its bound says of a run."""
 
 import math
+from fractions import Fraction
 
 import pytest
 
@@ -36,6 +37,16 @@ def test_the_response_of_a_step_ends_where_little_more_is_seen():
     bands = (1.0, 0.5, 0.375, 0.3125)
     assert step_response(BandedGaussian(2.0, 0.1, bands)) == bands[:3]  # they are 0.967 of all, and two 0.917
     assert len(step_response(CycleGaussian(2.0, 1.0, 10**6, 3))) == math.ceil(0.95**2 * LONGEST)
+
+
+@pytest.mark.parametrize("previous", [0.5, 0.85, 0.9, 0.95, 0.97])
+def test_the_mu_of_a_step_is_the_same_on_every_machine(previous):
+    """`verify` asks for exactly this number, and sums by a library differ by processor: it is the nearest one."""
+    event = CycleGaussian(1.0, previous, 100, 3)
+    exact = sum(Fraction(c) ** 2 for c in step_response(event))
+    squares = sum(Fraction(c * c) for c in step_response(event))
+    assert step_mu(event) == math.sqrt(float(squares))
+    assert step_mu(event) == pytest.approx(math.sqrt(exact), rel=1e-15)
 
 
 def test_a_pass_claims_at_least_what_a_step_shows():

@@ -223,7 +223,7 @@ def test_a_canary_in_steps_is_seen_in_all_that_correlated_noise_shows_of_it(
 @pytest.mark.slow
 def test_records_that_are_augmented_blind_no_attack_on_steps() -> None:
     """The sums of each step are of draws of its own. By 150 trials a side: less than one of a million sound runs has
-    less than 55 % of the claim, and nobody's draws are taken for the canary."""
+    less than 55 % of the claim, and no draw is taken for the canary."""
     mechanism = PREVIOUS.replace("multiplier: 0.5", "multiplier: 0.4")
     text = RECIPE.format(mechanism=mechanism, data=AUGMENTED).replace("epsilon: 8", "epsilon: 90")
     (bound,) = (audited := attack(make_plan(read_text(text)), "steps", 300)).audit.bounds
@@ -245,7 +245,7 @@ def test_an_attacker_begins_again_after_noise_that_is_not_finite() -> None:
         return ClippedSum(torch.full((1,), float(len(units)), dtype=torch.float64), 1.0)
 
     rig = SimpleNamespace(event=event, module=SimpleNamespace(sums=sums), trained=[], sum=summed, step=step)
-    attacker = _Attacker(cast(Any, rig), 0, SimpleNamespace(scale=1.0), 0, draws=False)  # type: ignore[arg-type]
+    attacker = _Attacker(cast(Any, rig), 0, cast(Any, SimpleNamespace(scale=1.0)), 0, draws=False)
     assert [attacker.guess(False) for _ in range(4)] == [False, True, True, False]
 
 

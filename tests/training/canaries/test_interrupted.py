@@ -18,7 +18,7 @@ from dprecipe.training.canaries.contract import FILE, Coins
 from dprecipe.training.canaries.gradients import GradientCanaries
 from dprecipe.training.run import checkpoint
 from tests.training.canaries.test_run import hidden_texts, is_public
-from tests.training.run.test_kill import DPSGD, RECIPE, hold_killed
+from tests.training.run.test_kill import CORRELATED, DPSGD, RECIPE, hold_killed
 
 AUDIT = "audit: {program: false, canaries: 200}\naccept: {P226: the audit is what it is for}\n"
 
@@ -57,10 +57,15 @@ def test_each_canary_is_added_by_one_process() -> None:
 
 
 @pytest.mark.slow
-def test_canaries_of_all_processes_are_seen(tmp_path: Path) -> None:
-    """At so little noise every name is right, if the canaries of each process are in the sum, and hardly three in four
-    would be, if only those of one were."""
-    text = (RECIPE % (DPSGD, "full_batch", 40) + AUDIT).replace("epsilon: 3.0", "epsilon: 60.0")
+@pytest.mark.parametrize(
+    ("mechanism", "sampling", "steps"),
+    [(DPSGD, "full_batch", 40), (CORRELATED, "fixed_order, batch_size: 128", 65)],
+    ids=["full_batch", "fixed_order"],
+)
+def test_canaries_of_all_processes_are_seen(mechanism: str, sampling: str, steps: int, tmp_path: Path) -> None:
+    """At so little noise every name is right, if the canaries of each process are in the sum and are scored by all, and
+    hardly three in four would be, if only those of one were."""
+    text = (RECIPE % (mechanism, sampling, steps) + AUDIT).replace("epsilon: 3.0", "epsilon: 60.0")
     recipe = tmp_path / "together.yaml"
     recipe.write_text(text.replace("checkpoint_seconds: 0.02", "device: cpu, processes: 2"), encoding="utf-8")
     command = [sys.executable, "-m", "dprecipe", "run", str(recipe), "--out", str(tmp_path / "run")]
