@@ -11,8 +11,9 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
+from dprecipe.data.image_steps import Scattering
 from dprecipe.data.preprocess import prepare_features
-from dprecipe.data.schema import Scale, Scattering, Step
+from dprecipe.data.schema import Scale, Step
 
 WINDOWS = 1200
 SIZE = 32

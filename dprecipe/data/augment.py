@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from dprecipe.data.image_steps import Crop, Flip, Scattering
 from dprecipe.data.scattering import mirror_coefficients
-from dprecipe.data.schema import Crop, Flip, Scattering, Step
+from dprecipe.data.schema import Step
 
 Augment = Callable[[Tensor, int], Tensor]
 """(features (B, C, H, W), copies) -> moved features; the copies of a record, B in all, lie in a row."""

@@ -18,7 +18,7 @@ from dprecipe.data.targets import Target, TokenTarget
 from dprecipe.faults import RecipeError
 
 MAX_WHITENED = 4096
-"""Features that `whiten` takes: it makes a matrix of as many rows and columns, and its eigenvectors in a minute."""
+"""Features, or channels, that `whiten` takes: it makes a matrix of as many rows, and its eigenvectors in a minute."""
 LARGEST = 1e30
 """The largest constant: products and quotients of features with it stay finite in single precision."""
 
@@ -151,16 +151,27 @@ def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
         channels, height, width = shape
         scales, angles = step.scattering.scales, step.scattering.angles
         return (channels * count_scattering_coefficients(scales, angles), height >> scales, width >> scales)
+    if step.patches is not None:
+        return (2 * step.patches.filters, step.patches.grid, step.patches.grid)
     if step.dp_pca is not None:
         return (step.dp_pca.components,)
     if step.sequences is not None:
         return (2, step.sequences.places)
-    return (math.prod(shape),) if step.flatten is not None or step.whiten is not None else shape
+    return (math.prod(shape),) if makes_vector(step) else shape
+
+
+def makes_vector(step: Step) -> bool:
+    """Returns True if a step makes one vector of features."""
+    return (
+        step.flatten is not None
+        or step.dp_pca is not None
+        or (step.whiten is not None and step.whiten.across == "features")
+    )
 
 
 def is_slow(step: Step) -> bool:
     """Returns True if a step is too slow to repeat for each batch: its features are computed once, and kept."""
-    return step.scattering is not None or step.whiten is not None
+    return step.scattering is not None or step.patches is not None or step.whiten is not None
 
 
 def count_scattering_coefficients(scales: int, angles: int) -> int:

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.data.image_steps import Patches, Scattering, Whiten
 from dprecipe.data.paid.constants import PublicConstants, StageConstants
 from dprecipe.data.paid.schema import is_paid
-from dprecipe.data.schema import ClipFeatures, Flatten, GroupNorm, PerChannel, Scale, Scattering, Step, Whiten
+from dprecipe.data.schema import ClipFeatures, Flatten, GroupNorm, PerChannel, Scale, Step
 
 Floats = NDArray[np.float32]
 ReadyStep = Step | StageConstants
@@ -56,6 +57,10 @@ def prepare_features(features: NDArray[np.generic], steps: Sequence[ReadyStep]) 
             from dprecipe.data.scattering import scatter_images  # brings scipy.fft
 
             x = scatter_images(x, operation.scales, operation.angles)
+        elif isinstance(operation, Patches):
+            from dprecipe.data.patches import find_patch_filters
+
+            x = find_patch_filters(operation, x.shape[1:]).apply(x)
         elif isinstance(operation, GroupNorm):
             x = group_norm(x, operation.groups)
         elif isinstance(operation, Whiten):

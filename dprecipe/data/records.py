@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 PREPARE_ONCE_BYTES = IN_MEMORY_BYTES
 """Below this many bytes of prepared features they are prepared once: simpler, and each step of training is
 faster. Above it the features stay as they were read, pixels a quarter of the size, in files that are mapped, and each
-physical batch is prepared when it is used. Scattering and whitening are too slow for that: they are done once."""
+physical batch is prepared when it is used. Scattering, patches and whitening are too slow for that: they are done
+once."""
 
 PREPARE_ROWS = 256
 QUIET_SECONDS = 2.0
@@ -235,7 +236,7 @@ class Records:
 
     @property
     def awaits_slow_steps(self) -> bool:
-        """True if `scattering` or `whiten` is among the steps that `prepared` applies."""
+        """True if `scattering`, `patches` or `whiten` is among the steps that `prepared` applies."""
         return any(isinstance(step, Step) and is_slow(step) for step in self.pending[: self.next_stage])
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 
+from dprecipe.data.image_steps import Crop, Flip, Patches, Scattering, Whiten
 from dprecipe.data.names import write_unit_key
 from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpQuantiles, DpStandardize, DpVocabulary, PaidStep
 from dprecipe.data.sources.base import ACCESS, Access
@@ -165,54 +166,14 @@ class Sequences(Block):
         return self.max_length * self.max_sequences
 
 
-class Scattering(Block):
-    """Images to the coefficients of a wavelet scattering transform of second order: fixed, nothing is learned."""
-
-    scales: Annotated[int, Field(ge=1, le=4)] = Field(
-        2, description="J: wavelets of J sizes; height and width shrink by 2^J"
-    )
-    angles: Annotated[int, Field(ge=1, le=16)] = Field(8, description="L: wavelets of L directions")
-
-
 class GroupNorm(Block):
     """Each record to mean 0 and variance 1 in each of `groups` groups of channels; constants of the record alone."""
 
     groups: PositiveInt
 
 
-class Whiten(Block):
-    """Features of images to one vector, evened out by images of random processes: constants from a seed, no record's.
-
-    Each direction is divided by a power of the standard deviation that features of such images have along it.
-    """
-
-    power: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.5, description="1: all directions vary alike; 0.5: halfway there, by logarithms"
-    )
-    floor: Annotated[float, Field(ge=1e-6, le=1)] = Field(
-        0.01, description="added to each variance, in units of the largest: what varies less is hardly amplified"
-    )
-    images: Annotated[int, Field(ge=64, le=20_000)] = Field(6_000, description="how many are made")
-    generator: Literal["dead_leaves", "spectrum", "wavelets", "mixed"] = Field(
-        "mixed", description="the random process, as in `model.prior`"
-    )
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="of the images; it is public")
-
-
 class Flatten(Block):
     """Features to one vector."""
-
-
-class Crop(Block):
-    """Augmentation: pad by this many pixels and crop back at a random place, in training only."""
-
-    padding: PositiveInt
-
-
-class Flip(Block):
-    """Augmentation: mirror an image, or its maps of scattering, with this probability, in training only."""
-
-    probability: Annotated[float, Field(ge=0, le=1)] = 0.5
 
 
 ConstantStep = (
@@ -223,6 +184,7 @@ ConstantStep = (
     | Tokenize
     | Sequences
     | Scattering
+    | Patches
     | GroupNorm
     | Whiten
     | Flatten
@@ -242,6 +204,7 @@ class Step(Block):
     tokenize: Tokenize | None = None
     sequences: Sequences | None = None
     scattering: Scattering | None = None
+    patches: Patches | None = None
     group_norm: GroupNorm | None = None
     whiten: Whiten | None = None
     flatten: Flatten | None = None

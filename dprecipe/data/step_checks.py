@@ -9,28 +9,16 @@ from dprecipe.data.facts import (
     LARGEST,
     MAX_WHITENED,
     column_facts,
+    makes_vector,
     one_hot_columns,
     shape_after,
     source_shape,
     tokenize_step,
 )
+from dprecipe.data.image_steps import Crop, Flip, Patches, Scattering, Whiten
 from dprecipe.data.paid.checks import check_paid_step
-from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpVocabulary, is_paid, item_columns
-from dprecipe.data.schema import (
-    Columns,
-    Crop,
-    Data,
-    Flatten,
-    Flip,
-    GroupNorm,
-    Hash,
-    OneHot,
-    Scale,
-    Scattering,
-    Step,
-    Tokenize,
-    Whiten,
-)
+from dprecipe.data.paid.schema import DpCategories, DpCount, DpVocabulary, is_paid, item_columns
+from dprecipe.data.schema import Columns, Data, Flatten, GroupNorm, Hash, OneHot, Scale, Step, Tokenize
 from dprecipe.faults import Finding
 from dprecipe.priors.schema import MAX_SIDE, MIN_SIDE, fits_generators
 from dprecipe.text.spelling import nearest_word
@@ -80,14 +68,17 @@ def check_steps(data: Data) -> Iterator[Finding]:
         elif isinstance(operation, Scale):
             yield from _scale(operation, shape, path)
         elif isinstance(operation, Scattering):
-            yield from _scattering(operation, shape, path) if pixels else _no_image(shape, image, path)
+            yield from _scattering(operation, shape, path) if pixels else _no_image(step, shape, image, path)
             pixels, maps = False, pixels
+        elif isinstance(operation, Patches):
+            yield from _patches(operation, shape, path) if pixels else _no_image(step, shape, image, path)
+            pixels = False
         elif isinstance(operation, GroupNorm) and shape[0] % operation.groups:
             yield _groups(operation, shape, path)
         elif isinstance(operation, Whiten):
             yield from _whiten(data, index, shape, path)
         yield from check_paid_step(data, index, shape, path)
-        if isinstance(operation, Flatten | DpPca | Whiten):
+        if makes_vector(step) or isinstance(operation, Whiten):
             pixels = maps = False
         shape = shape_after(step, shape)
         if isinstance(operation, DpCount):  # it changes nothing, and may be anywhere
@@ -96,8 +87,8 @@ def check_steps(data: Data) -> Iterator[Finding]:
             yield Finding(
                 "R207",
                 f"{_name(step)} comes too late: encode columns first (one_hot, hash, tokenize, dp_categories, "
-                "dp_vocabulary), then transform (scale, scattering, group_norm, whiten, clip_features, flatten, "
-                "dp_quantiles, dp_standardize, dp_pca), then augment (crop, flip)",
+                "dp_vocabulary), then transform (scale, scattering, patches, group_norm, whiten, clip_features, "
+                "flatten, dp_quantiles, dp_standardize, dp_pca), then augment (crop, flip)",
                 "move the step up",
                 path,
             )
@@ -136,11 +127,11 @@ def _scale(step: Scale, shape: tuple[int, ...], path: str) -> Iterator[Finding]:
         )
 
 
-def _no_image(shape: tuple[int, ...], image: bool, path: str) -> Iterator[Finding]:
-    again = ": they are already scattered" if len(shape) == 3 else ""
+def _no_image(step: Step, shape: tuple[int, ...], image: bool, path: str) -> Iterator[Finding]:
+    again = ": a step before has made maps of them" if len(shape) == 3 else ""
     yield Finding(
-        "R221",
-        f"scattering transforms the pixels of an image, and the features are not pixels here{again}",
+        "R221" if step.patches is None else "R286",
+        f"{_name(step)} transforms the pixels of an image, and the features are not pixels here{again}",
         "remove the step" if len(shape) == 3 or not image else "remove `flatten`: models do it",
         path,
     )
@@ -173,6 +164,27 @@ def _groups(step: GroupNorm, shape: tuple[int, ...], path: str) -> Finding:
     )
 
 
+def _patches(step: Patches, shape: tuple[int, ...], path: str) -> Iterator[Finding]:
+    side = min(shape[1:])
+    if not fits_generators(shape):
+        yield Finding(
+            "R286",
+            f"patches takes images of 1 or 3 channels and {MIN_SIDE} to {MAX_SIDE} pixels a side: its filters are "
+            "parts of generated images",
+            "remove the step; `scattering` takes any number of channels",
+            path,
+        )
+    elif step.size + step.grid - 1 > side:
+        size = min(step.size, side)
+        yield Finding(
+            "R286",
+            f"an image with a side of {side} has no {step.grid} × {step.grid} averages of parts of {step.size} × "
+            f"{step.size} pixels",
+            f"write size: {size} and grid: {min(step.grid, side - size + 1)}, or less",
+            path,
+        )
+
+
 def _whiten(data: Data, index: int, shape: tuple[int, ...], path: str) -> Iterator[Finding]:
     before = data.preprocess[:index]
     images = source_shape((), data.train.record_shape)
@@ -194,12 +206,24 @@ def _whiten(data: Data, index: int, shape: tuple[int, ...], path: str) -> Iterat
             path,
         )
         return
-    features = math.prod(shape)
-    if features > MAX_WHITENED:
+    step = data.preprocess[index].whiten
+    if step is not None and step.across == "channels" and len(shape) != 3:
         yield Finding(
             "R286",
-            f"whiten takes at most {MAX_WHITENED:,} features, and there are {features:,}",
-            "write fewer angles or more scales of scattering, or remove the step",
+            "whiten evens out channels of maps, and the features are one vector here",
+            "write across: features, or move the step before what makes a vector",
+            f"{path}.across",
+        )
+        return
+    across = "features" if step is None else step.across
+    count = math.prod(shape) if across == "features" else shape[0]
+    if count > MAX_WHITENED:
+        yield Finding(
+            "R286",
+            f"whiten takes at most {MAX_WHITENED:,} {across}, and there are {count:,}",
+            "write across: channels"
+            if len(shape) == 3 and shape[0] <= MAX_WHITENED
+            else "write fewer filters of patches, fewer angles of scattering, or remove the step",
             path,
         )
 

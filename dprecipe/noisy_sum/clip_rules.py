@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dprecipe.contract.mechanism import Facts
 from dprecipe.contract.plan import Assumption
-from dprecipe.data.schema import Crop, Flip
+from dprecipe.data.image_steps import Crop, Flip
 from dprecipe.faults import Finding
 from dprecipe.noisy_sum.clip import AdaptiveClip, AutomaticClip, Clip, PerLayerClip
 

@@ -259,7 +259,7 @@ def check_augmentation(recipe: Recipe, facts: DataFacts) -> Iterator[Finding]:
             "R212",
             "training.augment moves pixels, and the features here are not images",
             "remove training.augment, or the steps of data.preprocess that make vectors of images (flatten, "
-            "scattering, whiten)",
+            "scattering, patches, whiten)",
             "training.augment",
         )
 

@@ -12,6 +12,9 @@ MIN_SIDE, MAX_SIDE, CHANNELS = 4, 256, (1, 3)
 """Sides and channels of images that generators make: up to this size, sums of `spectrum` stay below 2^53."""
 
 
+Generator = Literal["dead_leaves", "spectrum", "wavelets", "mixed"]
+
+
 class Prior(Block):
     """The images that `model.init` was learned from, and how: `dprecipe prior` makes the file of this block.
 
@@ -19,7 +22,7 @@ class Prior(Block):
     from Random Processes", NeurIPS 2023.
     """
 
-    generator: Literal["dead_leaves", "spectrum", "wavelets", "mixed"] = Field(
+    generator: Generator = Field(
         description="the random process: `dead_leaves` are shapes that cover each other, `spectrum` has random phases "
         "under a power law, `wavelets` has few large coefficients, `mixed` takes turns"
     )

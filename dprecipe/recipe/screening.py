@@ -55,7 +55,8 @@ _DECLARE = "declare the `values` of category columns and use `one_hot`"
 _MISSING = "declare `missing: {fill: …, indicator: true}` for each numeric column, with a usual value"
 _DROP = "remove it: which records stay would depend on the others"
 _CONSTANT_STEPS = (
-    "remove it: use constant steps (scale, scattering, group_norm, whiten, clip_features, one_hot, hash, tokenize)"
+    "remove it: use constant steps (scale, scattering, patches, group_norm, whiten, clip_features, one_hot, hash, "
+    "tokenize)"
 )
 _FITTED_BY_REMEDY = {
     _SCALE: "standardize standardise standard_scaler zscore z_score normalize normalise normalization",

@@ -6,8 +6,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from dprecipe.data.augment import make_augmentation, random_crop, random_flip  # noqa: E402
+from dprecipe.data.image_steps import Crop, Flip, Scattering  # noqa: E402
 from dprecipe.data.scattering import mirror_coefficients, scatter_images  # noqa: E402
-from dprecipe.data.schema import Crop, Flip, Scale, Scattering, Step  # noqa: E402
+from dprecipe.data.schema import Scale, Step  # noqa: E402
 
 IMAGES = torch.arange(1.0, 1 + 64 * 2 * 4 * 5).reshape(64, 2, 4, 5)
 

@@ -26,6 +26,7 @@ def tokenize(column: str) -> dict:
 
 
 TEXT = {"t": {"kind": "text"}}
+PATCHES = {"patches": {"filters": 8}}
 SCATTERING = {"scattering": {"scales": 2, "angles": 8}}
 WHITEN: dict[str, object] = {"whiten": {}}
 PCA = {"dp_pca": {"components": 4, "noise_multiplier": 5.0}}
@@ -47,6 +48,10 @@ GOOD = {
         {"preprocess": [SCALE, SCATTERING, {"group_norm": {"groups": 27}}, {"clip_features": {"norm": 1}}]},
     ),
     "scattered by channel": (DIGITS, {"preprocess": [SCATTERING, {"scale": {"mean": [0] * 81, "std": 1}}]}),
+    "patches, whitened by channels": (
+        {**IDX, "shape": [32, 32, 3]},
+        {"preprocess": [SCALE, PATCHES, {"whiten": {"across": "channels"}}, {"group_norm": {"groups": 1}}]},
+    ),
     "groups of features": (NPZ, {"preprocess": [{"group_norm": {"groups": 7}}]}),
     "test alike": (DIGITS, {"test": {**IDX, "shape": [8, 8]}}),
     "public records": (CSV, {"public": {"source": "csv", "path": "p", "columns": {"n": NUMBER}}}),
@@ -236,6 +241,27 @@ BAD = {
         {"preprocess": [{"flatten": {}}, PCA, WHITEN]},
         "data.preprocess.2.whiten",
     ),
+    "R286 channels of a vector": (
+        DIGITS,
+        {"preprocess": [{"flatten": {}}, {"whiten": {"across": "channels"}}]},
+        "data.preprocess.1.whiten.across",
+    ),
+    "R286 too many channels": (
+        IDX,
+        {"preprocess": [{"patches": {"filters": 2049}}, {"whiten": {"across": "channels"}}]},
+        "data.preprocess.1.whiten",
+    ),
+    "R286 patches of vectors": (NPZ, {"preprocess": [PATCHES]}, "data.preprocess.0.patches"),
+    "R286 patches of maps": (IDX, {"preprocess": [SCATTERING, PATCHES]}, "data.preprocess.1.patches"),
+    "R286 patches twice": (IDX, {"preprocess": [PATCHES, PATCHES]}, "data.preprocess.1.patches"),
+    "R286 patches of two channels": (
+        {**IDX, "shape": [8, 8, 2]},
+        {"preprocess": [PATCHES]},
+        "data.preprocess.0.patches",
+    ),
+    "R286 patches too large": ({**IDX, "shape": [7, 28]}, {"preprocess": [PATCHES]}, "data.preprocess.0.patches"),
+    "R212 patches": (IDX, {"preprocess": [PATCHES, {"flip": {}}]}, "data.preprocess.1.flip"),
+    "R207 patches": (IDX, {"preprocess": [{"flip": {}}, PATCHES]}, "data.preprocess.1.patches"),
     "R219 scattered": (
         {**IDX, "shape": [256, 256, 3]},
         {"size": 10**6, "preprocess": [SCATTERING]},

@@ -34,6 +34,8 @@ WORDS = {**TABLE, "columns": {"t": {"kind": "text"}}}
         (IDX, [{"flatten": {}}], (784,), 10, False),
         (IDX, [{"scattering": {}}, {"group_norm": {"groups": 27}}], (81, 7, 7), 10, False),
         ({**IDX, "shape": [8, 16, 3]}, [{"scattering": {"scales": 1, "angles": 3}}], (12, 4, 8), 10, False),
+        (IDX, [{"patches": {"filters": 5, "grid": 2}}, {"whiten": {"across": "channels"}}], (10, 2, 2), 10, False),
+        (IDX, [{"patches": {"filters": 5, "grid": 2}}, {"whiten": {}}], (40,), 10, False),
         ({**IDX, "shape": [16, 16]}, [{"scattering": {"scales": 3, "angles": 2}}, {"flatten": {}}], (76,), 10, False),
         ({"source": "npz", "path": "p", "shape": [7], "classes": 2}, [], (7,), 2, False),
         (TABLE, [{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}], (9,), 3, False),

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dprecipe.data.image_steps import Scattering
 from dprecipe.data.preprocess import clip_features, group_norm, prepare_features
 from dprecipe.data.scattering import scatter_images
-from dprecipe.data.schema import ClipFeatures, Flatten, GroupNorm, Scale, Scattering, Step
+from dprecipe.data.schema import ClipFeatures, Flatten, GroupNorm, Scale, Step
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((5, 3, 4, 2), dtype=np.float32)

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dprecipe.data.image_steps import Scattering
 from dprecipe.data.records import Records
-from dprecipe.data.schema import Flatten, Scale, Scattering, Step
+from dprecipe.data.schema import Flatten, Scale, Step
 
 STEPS = (Step(scale=Scale(mean=0.5, std=0.25)), Step(flatten=Flatten()))
 PIXELS = np.arange(3 * 4, dtype=np.uint8).reshape(3, 1, 2, 2)

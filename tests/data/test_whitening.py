@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dprecipe.data.image_steps import Whiten
 from dprecipe.data.preprocess import prepare_features
-from dprecipe.data.schema import Step, Whiten
+from dprecipe.data.schema import Step
 from dprecipe.data.whitening import find_whitening
 from dprecipe.faults import DataFault
 from dprecipe.priors.generate import make_images
@@ -98,3 +99,33 @@ def test_features_that_never_vary_stay_as_they_are() -> None:
 def test_a_release_that_no_recipe_makes_is_refused(shape: tuple[int, ...], named: str) -> None:
     with pytest.raises(DataFault, match=named):
         find_whitening(Whiten(images=64), (), shape, prepare_features)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0])
+def test_channels_are_whitened_alike_at_all_places(power: float) -> None:
+    """Generated images have the identity's power as moments of channels, over images and places, and no mean."""
+    step = whiten(across="channels", power=power, floor=1e-6, seed=3)
+    made = make_images(Prior(generator="mixed", images=400, seed=3), SHAPE)
+    before, after = prepare_features(made, BEFORE), prepare_features(made, (*BEFORE, step))
+    assert after.shape == before.shape == (400, 5, 4, 4)
+    np.testing.assert_allclose(after.mean(axis=0), 0, atol=1e-5)
+
+    def find_spectrum(maps: np.ndarray) -> np.ndarray:
+        centred = (maps - maps.mean(axis=0)).transpose(0, 2, 3, 1).reshape(-1, 5).astype(np.float64)
+        return np.linalg.eigvalsh(centred.T @ centred / len(centred))
+
+    np.testing.assert_allclose(find_spectrum(after), find_spectrum(before) ** (1 - power), rtol=0.01)
+    # one matrix for all places: two images that differ at one place differ there alone
+    constants = find_whitening(step.whiten, BEFORE, SHAPE, prepare_features)  # type: ignore[arg-type]
+    moved = before[:1].copy()
+    moved[0, :, 2, 1] += 1
+    difference = constants.apply(moved) - constants.apply(before[:1])
+    np.testing.assert_allclose(difference[0, :, 2, 1], constants.matrix.sum(axis=1), rtol=1e-3)
+    difference[0, :, 2, 1] = 0
+    assert np.abs(difference).max() < 1e-5
+
+
+def test_channels_are_counted_and_not_features_where_they_are_whitened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dprecipe.data.whitening.MAX_WHITENED", 4)
+    with pytest.raises(DataFault, match="at most 4 channels, not 5"):
+        find_whitening(Whiten(images=64, across="channels", seed=9), BEFORE, SHAPE, prepare_features)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dprecipe.data.facts import DataFacts
-from dprecipe.data.schema import Crop, Scale, Step
+from dprecipe.data.image_steps import Crop
+from dprecipe.data.schema import Scale, Step
 from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import DataFault
 from dprecipe.models.checks import check_data

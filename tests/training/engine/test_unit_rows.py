@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.data.augment import make_augmentation
+from dprecipe.data.image_steps import Flip
 from dprecipe.data.records import Records
-from dprecipe.data.schema import Flip, Step
+from dprecipe.data.schema import Step
 from dprecipe.training.engine.bookkeeping import describe_plan
 from dprecipe.training.engine.clipped_sum import clipped_sum
 from dprecipe.training.engine.clipping import Clipping, layer_numbers

@@ -16,9 +16,10 @@ from dprecipe import progress
 from dprecipe.cli.run import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data import records
+from dprecipe.data.image_steps import Scattering
 from dprecipe.data.paid.constants import CountConstants
 from dprecipe.data.paid.stage import size_share
-from dprecipe.data.schema import Scattering, SizeBound, Step
+from dprecipe.data.schema import SizeBound, Step
 from dprecipe.faults import CertificateInvalid, DataFault
 from dprecipe.models.load import load
 from dprecipe.planning.make import plan as make_plan

@@ -1,0 +1,170 @@
+"""Random patches: what small parts of an image share with parts of generated images, which no record has a part in.
+
+A part p of size s, all channels of it, is centred and divided by its deviation, q = (p - mean) / sqrt(var + CONTRAST).
+With the mean m and the second moments Σ of such parts of images of a random process,
+
+    z(p) = (Σ + FLOOR · I)^(-1/2) (q - m)          r_k(p) = <z(p), z(p_k)> / |z(p_k)|
+
+for filters k, each of a generated image of its own. Features of an image are averages, over cells of a grid that
+overlap by half, of max(r_k - t, 0) and max(-r_k - t, 0), with the threshold t. `mirror` takes the mean of them and of
+those of the mirrored image, so that both have the same features.
+
+Sources: A. Coates, H. Lee, A. Y. Ng, "An Analysis of Single-Layer Networks in Unsupervised Feature Learning", 2011;
+L. Thiry, M. Arbel, E. Belilovsky, E. Oyallon, "The Unreasonable Effectiveness of Patches in Deep Convolutional Kernels
+Methods", 2021. Their patches are of the data themselves.
+
+Shapes: N images, C channels, H and W pixels; K filters, G rows and columns of the grid; P places of a part in an image,
+D = C·s² numbers of a part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from dprecipe.data.image_steps import Patches
+from dprecipe.faults import DataFault
+from dprecipe.priors.generate import below, draw_numbers, iterate_blocks
+from dprecipe.priors.schema import Prior, fits_generators
+from dprecipe.progress import report_progress
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Number = TypeVar("Number", np.float32, np.float64)
+Kind = TypeVar("Kind", bound=np.generic)
+CONTRAST = 0.01
+"""Added to a part's variance, of values in [0, 1]: what hardly varies is hardly amplified."""
+FLOOR = 0.03
+"""Added to the variances of parts along each direction, which are 1 on average."""
+IMAGES = 4096
+"""Generated images: of each come two parts for the filters, and `PARTS` for the moments."""
+PARTS, PURPOSE = 16, 4
+"""Parts of an image; the key of the words that place them (`dprecipe.priors.generate`)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PatchFilters:
+    """The constants of a step for images of one shape.
+
+    `weights` (D + 1, K), or (D + 1, 2K) with the mirrored filters behind; the last row is added. `cells` (G², P):
+    weights of averages.
+    """
+
+    step: Patches
+    weights: Floats
+    cells: Floats
+
+    def apply(self, x: Floats) -> Floats:
+        """Returns the features (N, 2K, G, G) of images (N, C, H, W) of values in [0, 1].
+
+        Guarantees: image i of the result depends on image i alone, to the last bit; what is not finite stays in it.
+        """
+        grid, filters, threshold = self.step.grid, self.step.filters, np.float32(self.step.threshold)
+        result = np.empty((len(x), 2 * filters, grid, grid), dtype=np.float32)
+        response = np.empty((self.cells.shape[1], self.weights.shape[1]), dtype=np.float32)
+        part = np.empty_like(response)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for image, features in zip(x, result, strict=True):  # one at a time: products round by their shapes
+                parts: Floats = normalise_parts(cut_parts(image, self.step.size))
+                np.matmul(parts, self.weights[:-1], out=response)
+                response += self.weights[-1]
+                np.subtract(response, threshold, out=part)
+                features[:filters] = self._average(np.maximum(part, 0, out=part))
+                np.negative(response, out=response)
+                response -= threshold
+                features[filters:] = self._average(np.maximum(response, 0, out=response))
+        return result
+
+    def _average(self, responses: Floats) -> Floats:
+        """Averages responses (P, K or 2K) over cells, (K, G, G)."""
+        grid = self.step.grid
+        averages = np.ascontiguousarray((self.cells @ responses).T).reshape(-1, grid, grid)
+        if not self.step.mirror:
+            return averages
+        # A mirrored image answers a filter as the image itself answers the mirrored filter, at mirrored places.
+        mirrored = averages[self.step.filters :, :, ::-1]
+        return np.asarray((averages[: self.step.filters] + mirrored) / 2, dtype=np.float32)
+
+
+def cut_parts(images: NDArray[Kind], size: int) -> NDArray[Kind]:
+    """Returns all parts of images (…, C, H, W), (…, P, C·size²), by rows and columns of where they are."""
+    windows = np.moveaxis(sliding_window_view(images, (size, size), axis=(-2, -1)), -5, -3)
+    *front, rows, columns, channels, _, _ = windows.shape
+    return np.ascontiguousarray(windows).reshape(*front, rows * columns, channels * size * size)
+
+
+def normalise_parts(parts: NDArray[Number]) -> NDArray[Number]:
+    """Centres parts (…, D) and divides them by their deviation; modifies them."""
+    parts -= parts.mean(axis=-1, keepdims=True)
+    parts /= np.sqrt(np.square(parts).mean(axis=-1, keepdims=True) + parts.dtype.type(CONTRAST))
+    return parts
+
+
+@lru_cache(maxsize=2)
+def find_patch_filters(step: Patches, shape: tuple[int, ...]) -> PatchFilters:
+    """Returns the constants of a step for images (C, H, W); they are kept for the next call.
+
+    Raises:
+        DataFault: generators make no such images, or a part or the grid is larger than they are.
+    """
+    if not fits_generators(shape) or step.size + step.grid - 1 > min(shape[1:]):  # a release may say anything
+        raise DataFault("patches takes images of 1 or 3 channels that its parts and its grid fit, and these are none")
+    channels, height, width = shape
+    report_progress(f"making {step.filters:,} filters of patches from {IMAGES:,} generated images")
+    rows, columns = height - step.size + 1, width - step.size + 1
+    drawn: list[NDArray[np.uint8]] = []
+    chosen: list[NDArray[np.uint8]] = []
+    first = 0
+    prior = Prior(generator=step.generator, images=IMAGES, seed=step.seed)
+    for images in iterate_blocks(prior, (channels, height, width)):
+        numbers = draw_numbers(step.seed, PURPOSE, range(first, first + len(images)), 2 * PARTS)
+        places = below(numbers[:, :PARTS], rows) * columns + below(numbers[:, PARTS:], columns)
+        parts = np.take_along_axis(cut_parts(images, step.size), places[:, :, None], axis=1)
+        drawn.append(parts)
+        chosen.append(choose_parts(parts[:, :2]))
+        first += len(images)
+    every = normalise_parts(np.concatenate(drawn).reshape(-1, channels * step.size**2).astype(np.float64) / 255)
+    mean = every.mean(axis=0)
+    every -= mean
+    values, vectors = np.linalg.eigh(every.T @ every / len(every))
+    whitening = (vectors / np.sqrt(np.maximum(values, 0) + FLOOR)) @ vectors.T
+    filters = normalise_parts(np.concatenate(chosen)[: step.filters].astype(np.float64) / 255)
+    white = (filters - mean) @ whitening
+    weights = whitening @ (white / np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-12)).T
+    constants = -mean @ weights
+    if step.mirror:
+        planes = weights.reshape(channels, step.size, step.size, -1)
+        weights = np.hstack([weights, planes[:, :, ::-1].reshape(weights.shape)])
+        constants = np.tile(constants, 2)
+    table = np.vstack([weights, constants]).astype(np.float32)
+    return PatchFilters(step, table, _make_cells(rows, columns, step.grid))
+
+
+def choose_parts(parts: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Returns of each image's parts (N, M, D) of bytes the one that varies most, (N, D): flat ones are like no other.
+
+    Variances are whole numbers, so that every machine chooses the same part.
+    """
+    whole = parts.astype(np.int64)
+    spread = parts.shape[-1] * np.square(whole).sum(axis=-1) - np.square(whole.sum(axis=-1))
+    return np.take_along_axis(parts, spread.argmax(axis=1)[:, None, None], axis=1)[:, 0]
+
+
+def _make_cells(rows: int, columns: int, grid: int) -> Floats:
+    """Returns weights (G², P) of averages over cells that overlap by half; left and right are alike."""
+    across, down = _cut_side(columns, grid), _cut_side(rows, grid)
+    cells = np.zeros((grid, grid, rows, columns), dtype=np.float32)
+    for i, vertical in enumerate(down):
+        for j, horizontal in enumerate(across):
+            cells[i, j, vertical, horizontal] = 1 / cells[i, j, vertical, horizontal].size
+    return cells.reshape(grid * grid, rows * columns)
+
+
+def _cut_side(length: int, grid: int) -> list[slice]:
+    """Returns `grid` intervals of 2 / (grid + 1) of a side, rounded outwards."""
+    return [slice(i * length // (grid + 1), -(-(i + 2) * length // (grid + 1))) for i in range(grid)]
