@@ -43,6 +43,7 @@ FLOOR = 0.03
 """Added to the variances of parts along each direction, which are 1 on average."""
 IMAGES = 4096
 """Generated images: of each come two parts for the filters, and `PARTS` for the moments."""
+ONE = np.float32(1)
 PARTS, PURPOSE = 16, 4
 """Parts of an image; the key of the words that place them (`dprecipe.priors.generate`)."""
 
@@ -51,12 +52,13 @@ PARTS, PURPOSE = 16, 4
 class PatchFilters:
     """The constants of a step for images of one shape.
 
-    `weights` (D + 1, K), or (D + 1, 2K) with the mirrored filters behind; the last row is added. `cells` (G², P):
-    weights of averages.
+    `weights` (D, K), or (D, 2K) with the mirrored filters behind, and `constants` (K or 2K): a part q has the responses
+    q @ weights + constants. `cells` (G², P): weights of averages.
     """
 
     step: Patches
     weights: Floats
+    constants: Floats
     cells: Floats
 
     def apply(self, x: Floats) -> Floats:
@@ -65,25 +67,23 @@ class PatchFilters:
         Guarantees: image i of the result depends on image i alone, to the last bit; what is not finite stays in it.
         """
         grid, filters, threshold = self.step.grid, self.step.filters, np.float32(self.step.threshold)
+        upper, lower = threshold - self.constants, -threshold - self.constants
         result = np.empty((len(x), 2 * filters, grid, grid), dtype=np.float32)
-        response = np.empty((self.cells.shape[1], self.weights.shape[1]), dtype=np.float32)
-        part = np.empty_like(response)
+        products = np.empty((self.cells.shape[1], self.weights.shape[1]), dtype=np.float32)
+        limited = np.empty_like(products)
         with np.errstate(over="ignore", invalid="ignore"):
             for image, features in zip(x, result, strict=True):  # one at a time: products round by their shapes
                 parts: Floats = normalise_parts(cut_parts(image, self.step.size))
-                np.matmul(parts, self.weights[:-1], out=response)
-                response += self.weights[-1]
-                np.subtract(response, threshold, out=part)
-                features[:filters] = self._average(np.maximum(part, 0, out=part))
-                np.negative(response, out=response)
-                response -= threshold
-                features[filters:] = self._average(np.maximum(response, 0, out=response))
+                np.matmul(parts, self.weights, out=products)
+                # max(r - t, 0) is max(product, upper) - upper, and max(-r - t, 0) is lower - min(product, lower).
+                features[:filters] = self._average(np.maximum(products, upper, out=limited), -upper)
+                features[filters:] = self._average(np.minimum(products, lower, out=limited), -lower, np.float32(-1))
         return result
 
-    def _average(self, responses: Floats) -> Floats:
-        """Averages responses (P, K or 2K) over cells, (K, G, G)."""
+    def _average(self, values: Floats, constants: Floats, sign: np.float32 = ONE) -> Floats:
+        """Averages values (P, K or 2K) over cells, (K, G, G): sign · (averages + constants)."""
         grid = self.step.grid
-        averages = np.ascontiguousarray((self.cells @ responses).T).reshape(-1, grid, grid)
+        averages = np.ascontiguousarray((sign * (self.cells @ values + constants)).T).reshape(-1, grid, grid)
         if not self.step.mirror:
             return averages
         # A mirrored image answers a filter as the image itself answers the mirrored filter, at mirrored places.
@@ -141,8 +141,8 @@ def find_patch_filters(step: Patches, shape: tuple[int, ...]) -> PatchFilters:
         planes = weights.reshape(channels, step.size, step.size, -1)
         weights = np.hstack([weights, planes[:, :, ::-1].reshape(weights.shape)])
         constants = np.tile(constants, 2)
-    table = np.vstack([weights, constants]).astype(np.float32)
-    return PatchFilters(step, table, _make_cells(rows, columns, step.grid))
+    cells = _make_cells(rows, columns, step.grid)
+    return PatchFilters(step, weights.astype(np.float32), constants.astype(np.float32), cells)
 
 
 def choose_parts(parts: NDArray[np.uint8]) -> NDArray[np.uint8]:
