@@ -26,7 +26,7 @@ class Patches(Block):
     """
 
     filters: Annotated[int, Field(ge=1, le=4096)] = Field(512, description="filters, each a part of a generated image")
-    size: Annotated[int, Field(ge=2, le=16)] = Field(6, description="pixels of a side of a part")
+    size: Annotated[int, Field(ge=2, le=12)] = Field(6, description="pixels of a side of a part")
     grid: Annotated[int, Field(ge=1, le=16)] = Field(3, description="rows, and columns, of averages")
     threshold: Annotated[float, Field(ge=0, le=8)] = Field(
         0.25, description="what a part shares with a filter counts as far as it exceeds this"

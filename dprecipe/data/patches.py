@@ -36,14 +36,14 @@ from dprecipe.progress import report_progress
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Number = TypeVar("Number", np.float32, np.float64)
-Kind = TypeVar("Kind", bound=np.generic)
 CONTRAST = 0.01
 """Added to a part's variance, of values in [0, 1]: what hardly varies is hardly amplified."""
 FLOOR = 0.03
 """Added to the variances of parts along each direction, which are 1 on average."""
 IMAGES = 4096
 """Generated images: of each come two parts for the filters, and `PARTS` for the moments."""
-ONE = np.float32(1)
+CACHED = 1 << 18
+"""Products of parts and filters that are held together: few, so that they stay near the processor."""
 PARTS, PURPOSE = 16, 4
 """Parts of an image; the key of the words that place them (`dprecipe.priors.generate`)."""
 
@@ -66,36 +66,41 @@ class PatchFilters:
 
         Guarantees: image i of the result depends on image i alone, to the last bit; what is not finite stays in it.
         """
-        grid, filters, threshold = self.step.grid, self.step.filters, np.float32(self.step.threshold)
-        upper, lower = threshold - self.constants, -threshold - self.constants
-        result = np.empty((len(x), 2 * filters, grid, grid), dtype=np.float32)
-        products = np.empty((self.cells.shape[1], self.weights.shape[1]), dtype=np.float32)
-        limited = np.empty_like(products)
+        grid, filters = self.step.grid, self.step.filters
+        result = np.empty((len(x), 2, filters, grid, grid), dtype=np.float32)
         with np.errstate(over="ignore", invalid="ignore"):
             for image, features in zip(x, result, strict=True):  # one at a time: products round by their shapes
-                parts: Floats = normalise_parts(cut_parts(image, self.step.size))
-                np.matmul(parts, self.weights, out=products)
-                # max(r - t, 0) is max(product, upper) - upper, and max(-r - t, 0) is lower - min(product, lower).
-                features[:filters] = self._average(np.maximum(products, upper, out=limited), -upper)
-                features[filters:] = self._average(np.minimum(products, lower, out=limited), -lower, np.float32(-1))
-        return result
+                averages = self._average(normalise_parts(cut_parts(image, self.step.size)))
+                if self.step.mirror:
+                    # A mirrored image answers a filter as the image answers the mirrored filter, at mirrored places.
+                    averages = averages[:, :filters] + averages[:, filters:, :, ::-1]
+                    averages /= 2
+                features[:] = averages
+        return result.reshape(len(x), 2 * filters, grid, grid)
 
-    def _average(self, values: Floats, constants: Floats, sign: np.float32 = ONE) -> Floats:
-        """Averages values (P, K or 2K) over cells, (K, G, G): sign · (averages + constants)."""
-        grid = self.step.grid
-        averages = np.ascontiguousarray((sign * (self.cells @ values + constants)).T).reshape(-1, grid, grid)
-        if not self.step.mirror:
-            return averages
-        # A mirrored image answers a filter as the image itself answers the mirrored filter, at mirrored places.
-        mirrored = averages[self.step.filters :, :, ::-1]
-        return np.asarray((averages[: self.step.filters] + mirrored) / 2, dtype=np.float32)
+    def _average(self, parts: Floats) -> Floats:
+        """Averages what all parts (P, D) of an image share with filters, and the opposite, (2, K or 2K, G, G).
+
+        max(r - t, 0) is max(product, upper) - upper, and max(-r - t, 0) is lower - min(product, lower).
+        """
+        threshold, count = np.float32(self.step.threshold), self.weights.shape[1]
+        upper, lower = threshold - self.constants, -threshold - self.constants
+        averages = np.empty((2, len(self.cells), count), dtype=np.float32)
+        columns = max(CACHED // len(parts), 16)
+        for start in range(0, count, columns):
+            some = slice(start, start + columns)
+            products = parts @ self.weights[:, some]
+            averages[0, :, some] = self.cells @ np.maximum(products, upper[some])
+            averages[1, :, some] = self.cells @ np.minimum(products, lower[some], out=products)
+        averages[0] -= upper
+        np.subtract(lower, averages[1], out=averages[1])
+        return averages.transpose(0, 2, 1).reshape(2, count, self.step.grid, self.step.grid)
 
 
-def cut_parts(images: NDArray[Kind], size: int) -> NDArray[Kind]:
-    """Returns all parts of images (…, C, H, W), (…, P, C·size²), by rows and columns of where they are."""
-    windows = np.moveaxis(sliding_window_view(images, (size, size), axis=(-2, -1)), -5, -3)
-    *front, rows, columns, channels, _, _ = windows.shape
-    return np.ascontiguousarray(windows).reshape(*front, rows * columns, channels * size * size)
+def cut_parts(image: Floats, size: int) -> Floats:
+    """Returns all parts of an image (C, H, W), (P, C·size²), by rows and columns of where they are."""
+    windows = np.moveaxis(sliding_window_view(image, (size, size), axis=(1, 2)), 0, 2)
+    return np.ascontiguousarray(windows).reshape(-1, len(image) * size * size)
 
 
 def normalise_parts(parts: NDArray[Number]) -> NDArray[Number]:
@@ -123,8 +128,9 @@ def find_patch_filters(step: Patches, shape: tuple[int, ...]) -> PatchFilters:
     prior = Prior(generator=step.generator, images=IMAGES, seed=step.seed)
     for images in iterate_blocks(prior, (channels, height, width)):
         numbers = draw_numbers(step.seed, PURPOSE, range(first, first + len(images)), 2 * PARTS)
-        places = below(numbers[:, :PARTS], rows) * columns + below(numbers[:, PARTS:], columns)
-        parts = np.take_along_axis(cut_parts(images, step.size), places[:, :, None], axis=1)
+        windows = np.moveaxis(sliding_window_view(images, (step.size, step.size), axis=(2, 3)), 1, 3)
+        places = below(numbers[:, :PARTS], rows), below(numbers[:, PARTS:], columns)
+        parts = windows[np.arange(len(images))[:, None], *places].reshape(len(images), PARTS, -1)
         drawn.append(parts)
         chosen.append(choose_parts(parts[:, :2]))
         first += len(images)

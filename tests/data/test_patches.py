@@ -128,9 +128,18 @@ def test_of_two_parts_the_one_that_varies_most_is_chosen_and_the_first_of_equals
 
 
 def test_parts_are_cut_by_rows_and_columns() -> None:
-    parts = cut_parts(PIXELS, SIDE)
-    assert parts.shape == (13, 5 * 7, 48)
-    np.testing.assert_array_equal(parts[4, 2 * 7 + 3], PIXELS[4, :, 2:6, 3:7].ravel())
+    image = PIXELS[4].astype(np.float32)
+    parts = cut_parts(image, SIDE)
+    assert parts.shape == (5 * 7, 48)
+    np.testing.assert_array_equal(parts[2 * 7 + 3], image[:, 2:6, 3:7].ravel())
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_filters_may_be_taken_in_any_number_at_once(mirror: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = patch_step(mirror=mirror, filters=37)
+    whole = prepare_features(PIXELS, [step])
+    monkeypatch.setattr(patches, "CACHED", 0)
+    np.testing.assert_allclose(prepare_features(PIXELS, [step]), whole, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(2, 8, 8), (12,), (1, 5, 8), (1, 300, 300)])

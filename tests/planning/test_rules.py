@@ -576,7 +576,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "r302-all": ("budget.epsilon=3", "training.epochs=20"),
     "r220-tokens": ("data.preprocess=[{hash: {columns: [text], buckets: 4096, tokens: words}}]",),
     "r286-whiten": ("data.preprocess=[{scattering: {angles: 3}}, {whiten: {}}]",),
-    "r286-patches": ("data.preprocess=[{patches: {size: 16, grid: 9}}, {whiten: {across: channels}}]",),
+    "r286-patches": ("data.preprocess=[{patches: {size: 12, grid: 13}}, {whiten: {across: channels}}]",),
     "r221-scattering": ("data.preprocess=[{scattering: {scales: 1}}]",),
     "r310-pnsgd-several": (
         "mechanism={kind: dpsgd, clip: {norm: 1.0}, noise: {family: gaussian, multiplier: auto}, "
