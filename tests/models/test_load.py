@@ -29,6 +29,9 @@ DIGITS = {
 }
 SCATTERED = {**DIGITS, "preprocess": [{"scattering": {"scales": 1, "angles": 4}}, {"group_norm": {"groups": 5}}]}
 WHITENED = {**SCATTERED, "preprocess": [*SCATTERED["preprocess"], {"whiten": {"images": 100}}]}
+PATCHES = {"filters": 10, "size": 3, "grid": 2, "mirror": True}
+BY_CHANNELS = {"across": "channels", "images": 100, "power": 1, "floor": 1e-5}
+PATCHED = {**DIGITS, "preprocess": [{"patches": PATCHES}, {"whiten": BY_CHANNELS}, {"group_norm": {"groups": 1}}]}
 TABLE = {
     "train": {
         "source": "csv",
@@ -66,7 +69,9 @@ def release(tmp_path: Path):
     return make
 
 
-@pytest.mark.parametrize("declared", [DIGITS, SCATTERED, WHITENED], ids=["pixels", "scattered", "whitened"])
+@pytest.mark.parametrize(
+    "declared", [DIGITS, SCATTERED, WHITENED, PATCHED], ids=["pixels", "scattered", "whitened", "patches"]
+)
 def test_a_release_predicts_raw_features_as_training_saw_them(release, tmp_path: Path, declared: dict) -> None:
     folder, module = release(declared)
     data, _ = parsed(declared, MLP)
