@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dprecipe.training.checks.noise import DRAWS
+from dprecipe.training.checks import noise as noise_checks
 from dprecipe.training.run import gate
 from dprecipe.training.steps import noise, stepwise
 
@@ -17,20 +17,24 @@ def count_noisy_sums(count: Callable[[], object]) -> None:
 
     The checks before a run draw noise onto zeros and onto synthetic records, and are not counted.
     """
-    rehearse, counts = stepwise.rehearse_step, True
+    counts = True
 
     def counted(value: torch.Tensor, *terms: Any) -> torch.Tensor:
-        if counts and len(value) != DRAWS:  # so many zeros does the check of the noise take
+        if counts:
             count()
         return noise.add_noise(value, *terms)
 
-    def uncounted(*given: Any) -> None:
-        nonlocal counts
-        counts = False
-        try:
-            rehearse(*given)
-        finally:
-            counts = True
+    def uncounted(check: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any, **named: Any) -> Any:
+            nonlocal counts
+            counts = False
+            try:
+                return check(*given, **named)
+            finally:
+                counts = True
+
+        return run
 
     gate.add_noise = counted  # type: ignore[assignment]
-    stepwise.rehearse_step = uncounted
+    stepwise.rehearse_step = uncounted(stepwise.rehearse_step)
+    noise_checks._draw_noises = uncounted(noise_checks._draw_noises)
