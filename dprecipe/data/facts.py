@@ -157,16 +157,8 @@ def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (step.dp_pca.components,)
     if step.sequences is not None:
         return (2, step.sequences.places)
-    return (math.prod(shape),) if makes_vector(step) else shape
-
-
-def makes_vector(step: Step) -> bool:
-    """Returns True if a step makes one vector of features."""
-    return (
-        step.flatten is not None
-        or step.dp_pca is not None
-        or (step.whiten is not None and step.whiten.across == "features")
-    )
+    whitened = step.whiten is not None and step.whiten.across == "features"
+    return (math.prod(shape),) if step.flatten is not None or whitened else shape
 
 
 def is_slow(step: Step) -> bool:

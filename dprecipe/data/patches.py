@@ -29,23 +29,22 @@ from numpy.typing import NDArray
 
 from dprecipe.data.image_steps import Patches
 from dprecipe.faults import DataFault
-from dprecipe.priors.generate import below, draw_numbers, iterate_blocks
+from dprecipe.priors.generate import PARTS_PURPOSE, below, draw_numbers, iterate_blocks
 from dprecipe.priors.schema import Prior, fits_generators
 from dprecipe.progress import report_progress
 
 Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 Number = TypeVar("Number", np.float32, np.float64)
 CONTRAST = 0.01
 """Added to a part's variance, of values in [0, 1]: what hardly varies is hardly amplified."""
 FLOOR = 0.03
 """Added to the variances of parts along each direction, which are 1 on average."""
 IMAGES = 4096
-"""Generated images: of each come two parts for the filters, and `PARTS` for the moments."""
+"""Generated images. Moments are of all their parts; a filter is one of the first two of an image."""
 CACHED = 1 << 18
 """Products of parts and filters that are held together: few, so that they stay near the processor."""
-PARTS, PURPOSE = 16, 4
-"""Parts of an image; the key of the words that place them (`dprecipe.priors.generate`)."""
+PARTS = 16
+"""Parts of a generated image, at places that its words draw."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,34 +120,40 @@ def find_patch_filters(step: Patches, shape: tuple[int, ...]) -> PatchFilters:
         raise DataFault("patches takes images of 1 or 3 channels that its parts and its grid fit, and these are none")
     channels, height, width = shape
     report_progress(f"making {step.filters:,} filters of patches from {IMAGES:,} generated images")
-    rows, columns = height - step.size + 1, width - step.size + 1
-    drawn: list[NDArray[np.uint8]] = []
-    chosen: list[NDArray[np.uint8]] = []
-    first = 0
-    prior = Prior(generator=step.generator, images=IMAGES, seed=step.seed)
-    for images in iterate_blocks(prior, (channels, height, width)):
-        numbers = draw_numbers(step.seed, PURPOSE, range(first, first + len(images)), 2 * PARTS)
-        windows = np.moveaxis(sliding_window_view(images, (step.size, step.size), axis=(2, 3)), 1, 3)
-        places = below(numbers[:, :PARTS], rows), below(numbers[:, PARTS:], columns)
-        parts = windows[np.arange(len(images))[:, None], *places].reshape(len(images), PARTS, -1)
-        drawn.append(parts)
-        chosen.append(choose_parts(parts[:, :2]))
-        first += len(images)
-    every = normalise_parts(np.concatenate(drawn).reshape(-1, channels * step.size**2).astype(np.float64) / 255)
+    parts = _draw_parts(step, (channels, height, width))
+    every = _normalise_bytes(parts.reshape(-1, parts.shape[-1]))
     mean = every.mean(axis=0)
     every -= mean
     values, vectors = np.linalg.eigh(every.T @ every / len(every))
     whitening = (vectors / np.sqrt(np.maximum(values, 0) + FLOOR)) @ vectors.T
-    filters = normalise_parts(np.concatenate(chosen)[: step.filters].astype(np.float64) / 255)
-    white = (filters - mean) @ whitening
+    white = (_normalise_bytes(choose_parts(parts[: step.filters, :2])) - mean) @ whitening
     weights = whitening @ (white / np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-12)).T
     constants = -mean @ weights
     if step.mirror:
         planes = weights.reshape(channels, step.size, step.size, -1)
         weights = np.hstack([weights, planes[:, :, ::-1].reshape(weights.shape)])
         constants = np.tile(constants, 2)
-    cells = _make_cells(rows, columns, step.grid)
+    cells = _make_cells(height - step.size + 1, width - step.size + 1, step.grid)
     return PatchFilters(step, weights.astype(np.float32), constants.astype(np.float32), cells)
+
+
+def _draw_parts(step: Patches, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
+    """Draws parts of generated images, (IMAGES, PARTS, D) bytes."""
+    numbers = draw_numbers(step.seed, PARTS_PURPOSE, range(IMAGES), 2 * PARTS)
+    rows = below(numbers[:, :PARTS], shape[1] - step.size + 1)
+    columns = below(numbers[:, PARTS:], shape[2] - step.size + 1)
+    drawn = np.empty((IMAGES, PARTS, shape[0], step.size, step.size), dtype=np.uint8)
+    first = 0
+    for images in iterate_blocks(Prior(generator=step.generator, images=IMAGES, seed=step.seed), shape):
+        some = slice(first, first + len(images))
+        windows = np.moveaxis(sliding_window_view(images, (step.size, step.size), axis=(2, 3)), 1, 3)
+        drawn[some] = windows[np.arange(len(images))[:, None], rows[some], columns[some]]
+        first = some.stop
+    return drawn.reshape(IMAGES, PARTS, -1)
+
+
+def _normalise_bytes(parts: NDArray[np.uint8]) -> NDArray[np.float64]:
+    return normalise_parts(parts.astype(np.float64) / 255)
 
 
 def choose_parts(parts: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -9,7 +9,6 @@ from dprecipe.data.facts import (
     LARGEST,
     MAX_WHITENED,
     column_facts,
-    makes_vector,
     one_hot_columns,
     shape_after,
     source_shape,
@@ -17,7 +16,7 @@ from dprecipe.data.facts import (
 )
 from dprecipe.data.image_steps import Crop, Flip, Patches, Scattering, Whiten
 from dprecipe.data.paid.checks import check_paid_step
-from dprecipe.data.paid.schema import DpCategories, DpCount, DpVocabulary, is_paid, item_columns
+from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpVocabulary, is_paid, item_columns
 from dprecipe.data.schema import Columns, Data, Flatten, GroupNorm, Hash, OneHot, Scale, Step, Tokenize
 from dprecipe.faults import Finding
 from dprecipe.priors.schema import MAX_SIDE, MIN_SIDE, fits_generators
@@ -76,9 +75,9 @@ def check_steps(data: Data) -> Iterator[Finding]:
         elif isinstance(operation, GroupNorm) and shape[0] % operation.groups:
             yield _groups(operation, shape, path)
         elif isinstance(operation, Whiten):
-            yield from _whiten(data, index, shape, path)
+            yield from _whiten(operation, data, index, shape, path)
         yield from check_paid_step(data, index, shape, path)
-        if makes_vector(step) or isinstance(operation, Whiten):
+        if isinstance(operation, Flatten | DpPca | Whiten):
             pixels = maps = False
         shape = shape_after(step, shape)
         if isinstance(operation, DpCount):  # it changes nothing, and may be anywhere
@@ -185,7 +184,7 @@ def _patches(step: Patches, shape: tuple[int, ...], path: str) -> Iterator[Findi
         )
 
 
-def _whiten(data: Data, index: int, shape: tuple[int, ...], path: str) -> Iterator[Finding]:
+def _whiten(step: Whiten, data: Data, index: int, shape: tuple[int, ...], path: str) -> Iterator[Finding]:
     before = data.preprocess[:index]
     images = source_shape((), data.train.record_shape)
     if data.train.table_columns is not None or not fits_generators(images):
@@ -197,7 +196,7 @@ def _whiten(data: Data, index: int, shape: tuple[int, ...], path: str) -> Iterat
             path,
         )
         return
-    if any(is_paid(step.operation) or step.whiten is not None for step in before):
+    if any(is_paid(each.operation) or each.whiten is not None for each in before):
         yield Finding(
             "R286",
             "whiten makes its constants of images that go through the steps before it, and a paid step, or whiten "
@@ -206,8 +205,7 @@ def _whiten(data: Data, index: int, shape: tuple[int, ...], path: str) -> Iterat
             path,
         )
         return
-    step = data.preprocess[index].whiten
-    if step is not None and step.across == "channels" and len(shape) != 3:
+    if step.across == "channels" and len(shape) != 3:
         yield Finding(
             "R286",
             "whiten evens out channels of maps, and the features are one vector here",
@@ -215,12 +213,11 @@ def _whiten(data: Data, index: int, shape: tuple[int, ...], path: str) -> Iterat
             f"{path}.across",
         )
         return
-    across = "features" if step is None else step.across
-    count = math.prod(shape) if across == "features" else shape[0]
+    count = math.prod(shape) if step.across == "features" else shape[0]
     if count > MAX_WHITENED:
         yield Finding(
             "R286",
-            f"whiten takes at most {MAX_WHITENED:,} {across}, and there are {count:,}",
+            f"whiten takes at most {MAX_WHITENED:,} {step.across}, and there are {count:,}",
             "write across: channels"
             if len(shape) == 3 and shape[0] <= MAX_WHITENED
             else "write fewer filters of patches, fewer angles of scattering, or remove the step",

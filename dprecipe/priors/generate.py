@@ -87,8 +87,8 @@ def as_bytes(planes_NCHW: Integers, numbers: NDArray[np.uint64]) -> NDArray[np.u
     return result
 
 
-LEAVES_PURPOSE, SPECTRUM_PURPOSE, WAVELETS_PURPOSE = 1, 2, 3
-"""Keys of the generators' words."""
+LEAVES_PURPOSE, SPECTRUM_PURPOSE, WAVELETS_PURPOSE, PARTS_PURPOSE = 1, 2, 3, 4
+"""Keys of the generators' words, and of those that place parts in images (`dprecipe.data.patches`)."""
 SHAPES = 7
 """Number of shapes of magnitudes: from 0.4 to 1.6, in fifths."""
 MAGNITUDES = 1024

@@ -11,6 +11,7 @@ from dprecipe.data.schema import Step
 from dprecipe.faults import DataFault
 from dprecipe.priors.generate import below, draw_numbers, make_images
 from dprecipe.priors.schema import Prior
+from tests.data.strange import spoil_one
 
 SHAPE = (3, 8, 10)
 SIDE = 4
@@ -97,9 +98,7 @@ def test_each_record_is_transformed_on_its_own(mirror: bool) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
 def test_what_is_not_finite_stays_in_its_record(value: float) -> None:
     images = PIXELS.astype(np.float32) / 255
-    strange = images.copy()
-    strange[7, 0, 3, 3] = value
-    rest = np.arange(len(images)) != 7
+    strange, rest = spoil_one(images, value)
     step = patch_step()
     np.testing.assert_array_equal(prepare_features(strange, [step])[rest], prepare_features(images, [step])[rest])
     assert np.isfinite(value) or not np.isfinite(prepare_features(strange, [step])[7]).all()

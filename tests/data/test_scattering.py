@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dprecipe.data.scattering import scatter_images
+from tests.data.strange import spoil_one
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "scattering.json").read_text(encoding="utf-8"))
 RNG = np.random.default_rng(3)
@@ -54,9 +55,7 @@ def test_each_image_is_transformed_on_its_own_to_the_last_bit() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
 def test_t11_what_is_not_finite_stays_in_its_image(value: float) -> None:
-    strange = IMAGES.copy()
-    strange[7, 1, 3, 3] = value
-    rest = np.arange(len(IMAGES)) != 7
+    strange, rest = spoil_one(IMAGES, value)
     np.testing.assert_array_equal(scatter_images(strange, 2, 4)[rest], scatter_images(IMAGES, 2, 4)[rest])
 
 

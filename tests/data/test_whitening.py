@@ -10,6 +10,7 @@ from dprecipe.data.whitening import find_whitening
 from dprecipe.faults import DataFault
 from dprecipe.priors.generate import make_images
 from dprecipe.priors.schema import Prior
+from tests.data.strange import spoil_one
 
 SHAPE = (1, 8, 8)
 SCATTERING = Step.model_validate({"scattering": {"scales": 1, "angles": 4}})
@@ -70,9 +71,7 @@ def test_each_record_is_whitened_on_its_own() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
 def test_what_is_not_finite_stays_in_its_record(value: float) -> None:
     images = PIXELS.astype(np.float32) / 255
-    strange = images.copy()
-    strange[7, 0, 3, 3] = value
-    rest = np.arange(len(images)) != 7
+    strange, rest = spoil_one(images, value)
     steps = (*BEFORE, whiten())
     np.testing.assert_array_equal(prepare_features(strange, steps)[rest], prepare_features(images, steps)[rest])
     assert not np.isfinite(prepare_features(strange, steps)[7]).all()
