@@ -1,5 +1,5 @@
 # make demo       sets everything up and runs the quickstart: digits, DP-SGD, certificate, verification
-# make test       sets everything up and runs the tests, but for the long ones: 9 minutes *
+# make test       sets everything up and runs the tests, but for the long ones: 6 to 9 minutes *
 # make test-long  runs the long tests only (many kills, many examples, several processes): 30 minutes *
 # make test-light runs each command without the extras, in an environment that it makes: 2 minutes *
 #                 with LIGHT_PYTHON=python3.13, of that Python

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from dprecipe.data.image_steps import Patches
 from dprecipe.faults import DataFault
-from dprecipe.priors.generate import PARTS_PURPOSE, below, draw_numbers, iterate_blocks
+from dprecipe.priors.generate import iterate_blocks
+from dprecipe.priors.numbers import PARTS_PURPOSE, below, draw_numbers
 from dprecipe.priors.schema import Prior, fits_generators
 from dprecipe.progress import report_progress
 

@@ -1,11 +1,8 @@
-"""The images of a prior, by three generators (dead leaves, spectrum, wavelets), and their digest.
+"""The images of a prior, by four generators (dead leaves, spectrum, wavelets, strokes), and their digest.
 
 Shapes: N images, C, H, W; L leaves; S the side of a period, F = S // 2 + 1 frequencies along x.
 
-All arithmetic is of whole numbers, so that images are the same bytes on every machine. Words come from the
-counter-based generator Philox-4x64-10 (J. K. Salmon et al., SC 2011), whose output numpy guarantees for good, unlike
-that of its distributions. Tables of sines and powers are rounded to whole numbers; `tests/priors/test_words.py` shows
-that none is so near to a half that the last bits of a library's sine could matter.
+All arithmetic is of whole numbers (`dprecipe.priors.numbers`), so that images are the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -17,55 +14,21 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.priors.numbers import (
+    LEAVES_PURPOSE,
+    SINE_BITS,
+    SPECTRUM_PURPOSE,
+    TURN,
+    WAVELETS_PURPOSE,
+    Integers,
+    below,
+    cosine,
+    draw_numbers,
+    round_table,
+    sine,
+)
 from dprecipe.priors.schema import Prior, fits_generators
-
-Integers = NDArray[np.int64]
-HALF = np.uint64(32)
-TURN = 1024
-"""Steps of a whole turn in `sines`."""
-SINE_BITS = 10
-"""Sines are in units of 2^-10."""
-
-
-def draw_numbers(seed: int, purpose: int, images: range, count: int) -> NDArray[np.uint64]:
-    """Draws numbers (images, count) below 2^32; those of an image depend on (seed, purpose, number of the image) alone.
-
-    Philox has the key (seed, purpose) and for image i the counter (0, i, 0, 0), and each word gives its upper half,
-    then its lower one.
-    """
-    words = np.empty((len(images), (count + 1) // 2), dtype=np.uint64)
-    key = np.array([seed, purpose], dtype=np.uint64)
-    for row, image in enumerate(images):
-        counter = np.array([0, image, 0, 0], dtype=np.uint64)
-        words[row] = np.random.Philox(key=key, counter=counter).random_raw(words.shape[1])
-    halves = np.stack([words >> HALF, words & np.uint64(0xFFFFFFFF)], axis=2)
-    return halves.reshape(len(images), -1)[:, :count]
-
-
-def below(numbers: NDArray[np.uint64], limit: int) -> Integers:
-    """Returns whole numbers from 0 to `limit` - 1, of numbers below 2^32; `limit` is at most 2^31."""
-    return ((numbers * np.uint64(limit)) >> HALF).astype(np.int64)
-
-
-@cache
-def sines() -> Integers:
-    """Returns sin(2πi / TURN) for i from 0 to TURN - 1, in units of 2^-SINE_BITS."""
-    return round_table(np.sin(2 * np.pi * np.arange(TURN) / TURN) * 2**SINE_BITS)
-
-
-def sine(angle: Integers) -> Integers:
-    """Returns the sine of an angle in steps of `TURN`, of any size."""
-    return sines()[angle % TURN]
-
-
-def cosine(angle: Integers) -> Integers:
-    """Returns the cosine of an angle in steps of `TURN`, of any size."""
-    return sines()[(angle + TURN // 4) % TURN]
-
-
-def round_table(table: NDArray[np.float64]) -> Integers:
-    """Rounds to the nearest whole numbers."""
-    return np.floor(table + 0.5).astype(np.int64)
+from dprecipe.priors.strokes import draw_strokes
 
 
 def as_bytes(planes_NCHW: Integers, numbers: NDArray[np.uint64]) -> NDArray[np.uint8]:
@@ -87,8 +50,6 @@ def as_bytes(planes_NCHW: Integers, numbers: NDArray[np.uint64]) -> NDArray[np.u
     return result
 
 
-LEAVES_PURPOSE, SPECTRUM_PURPOSE, WAVELETS_PURPOSE, PARTS_PURPOSE = 1, 2, 3, 4
-"""Keys of the generators' words, and of those that place parts in images (`dprecipe.data.patches`)."""
 SHAPES = 7
 """Number of shapes of magnitudes: from 0.4 to 1.6, in fifths."""
 MAGNITUDES = 1024
@@ -276,7 +237,9 @@ GENERATORS: dict[str, Generator] = {
     "dead_leaves": draw_leaves,
     "spectrum": draw_spectrum,
     "wavelets": draw_wavelets,
+    "strokes": draw_strokes,
 }
+MIXED = ("dead_leaves", "spectrum", "wavelets")
 BLOCK = 60
 """Images that are made at a time; no image depends on it."""
 
@@ -285,7 +248,7 @@ def draw_images(prior: Prior, shape: ImageShape, images: range) -> Images:
     """Returns the images (N, C, H, W) of these numbers, as bytes.
 
     Guarantees: an image is a function of (generator, version, seed, shape) and of its number, byte for byte, on every
-    machine. `mixed` takes image i from generator i mod 3.
+    machine. `mixed` takes image i from generator i mod 3 of `MIXED`.
 
     Raises:
         ValueError: there are no images of this shape.
@@ -295,7 +258,7 @@ def draw_images(prior: Prior, shape: ImageShape, images: range) -> Images:
     if prior.generator != "mixed":
         return GENERATORS[prior.generator](prior.seed, images, shape)
     result = np.empty((len(images), *shape), dtype=np.uint8)
-    kinds = list(GENERATORS.values())
+    kinds = [GENERATORS[name] for name in MIXED]
     for place in range(min(len(kinds), len(images))):
         own = images[place :: len(kinds)]
         result[place :: len(kinds)] = kinds[images[place] % len(kinds)](prior.seed, own, shape)

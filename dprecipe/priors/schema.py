@@ -12,7 +12,7 @@ MIN_SIDE, MAX_SIDE, CHANNELS = 4, 256, (1, 3)
 """Sides and channels of images that generators make: up to this size, sums of `spectrum` stay below 2^53."""
 
 
-Generator = Literal["dead_leaves", "spectrum", "wavelets", "mixed"]
+Generator = Literal["dead_leaves", "spectrum", "wavelets", "strokes", "mixed"]
 
 
 class Prior(Block):
@@ -24,7 +24,8 @@ class Prior(Block):
 
     generator: Generator = Field(
         description="the random process: `dead_leaves` are shapes that cover each other, `spectrum` has random phases "
-        "under a power law, `wavelets` has few large coefficients, `mixed` takes turns"
+        "under a power law, `wavelets` has few large coefficients, `mixed` takes turns of these; `strokes` are lines "
+        "of a pen, as in scans of digits and letters"
     )
     # Of all generators together: images of one version, generator, seed and shape are the same bytes for good.
     version: Literal[1] = Field(1, description="of the generator: another makes other images")

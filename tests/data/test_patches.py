@@ -9,7 +9,8 @@ from dprecipe.data.patches import choose_parts, cut_parts, find_patch_filters
 from dprecipe.data.preprocess import prepare_features
 from dprecipe.data.schema import Step
 from dprecipe.faults import DataFault
-from dprecipe.priors.generate import below, draw_numbers, make_images
+from dprecipe.priors.generate import make_images
+from dprecipe.priors.numbers import below, draw_numbers
 from dprecipe.priors.schema import Prior
 from tests.data.strange import spoil_one
 

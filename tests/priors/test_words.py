@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dprecipe.priors import generate
+from dprecipe.priors import generate, numbers
 
 M0, M1, W0, W1 = 0xD2E7470EE14C6C93, 0xCA5A826395121157, 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
 WORD = 2**64
@@ -22,7 +22,7 @@ def philox(counter: tuple[int, ...], key: tuple[int, int]) -> list[int]:
 
 
 def test_numbers_are_the_halves_of_philox_words_counted_from_1() -> None:
-    drawn = generate.draw_numbers(7, 2, range(3, 5), 17)
+    drawn = numbers.draw_numbers(7, 2, range(3, 5), 17)
     for row, image in enumerate((3, 4)):
         expected = [word for count in (1, 2, 3) for word in philox((count, image, 0, 0), (7, 2))]
         halves = [half for word in expected for half in (word >> 32, word & 0xFFFFFFFF)]
@@ -30,9 +30,9 @@ def test_numbers_are_the_halves_of_philox_words_counted_from_1() -> None:
 
 
 def test_below_reaches_both_ends_and_no_further() -> None:
-    numbers = np.array([0, 2**32 - 1, 2**31], dtype=np.uint64)
-    assert generate.below(numbers, 7).tolist() == [0, 6, 3]
-    assert generate.below(numbers, 1).tolist() == [0, 0, 0]
+    drawn = np.array([0, 2**32 - 1, 2**31], dtype=np.uint64)
+    assert numbers.below(drawn, 7).tolist() == [0, 6, 3]
+    assert numbers.below(drawn, 1).tolist() == [0, 0, 0]
 
 
 def distance_from_half(table: np.ndarray) -> float:
@@ -51,9 +51,9 @@ def test_no_entry_of_a_table_is_so_near_to_a_half_that_a_library_could_round_it_
         seen.append(finite[~exact])
         return np.floor(table + 0.5).astype(np.int64)
 
-    for module in (generate,):
+    for module in (generate, numbers):
         monkeypatch.setattr(module, "round_table", record)
-    generate.sines.__wrapped__()
+    numbers.sines.__wrapped__()
     generate.radius_table(side)
     generate.amplitude_table.__wrapped__(side)
     generate.magnitude_table.__wrapped__()
@@ -66,10 +66,10 @@ def test_no_entry_of_a_table_is_so_near_to_a_half_that_a_library_could_round_it_
 
 def test_images_reach_their_range_of_bytes() -> None:
     planes = np.arange(2 * 3 * 4 * 4, dtype=np.int64).reshape(2, 3, 4, 4) ** 3
-    numbers = np.full((2, 11), 2**31, dtype=np.uint64)
-    image = generate.as_bytes(planes, numbers)
+    drawn = np.full((2, 11), 2**31, dtype=np.uint64)
+    image = generate.as_bytes(planes, drawn)
     assert image.dtype == np.uint8
     assert image.min() == 48
     assert image.max() == 207
-    flat = generate.as_bytes(np.zeros((1, 1, 4, 4), dtype=np.int64), numbers[:1])
+    flat = generate.as_bytes(np.zeros((1, 1, 4, 4), dtype=np.int64), drawn[:1])
     assert set(flat.ravel().tolist()) == {48}

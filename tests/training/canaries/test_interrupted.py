@@ -63,8 +63,9 @@ def test_each_canary_is_added_by_one_process() -> None:
     ids=["full_batch", "fixed_order"],
 )
 def test_canaries_of_all_processes_are_seen(mechanism: str, sampling: str, steps: int, tmp_path: Path) -> None:
-    """At so little noise every name is right, if the canaries of each process are in the sum and are scored by all, and
-    hardly three in four would be, if only those of one were."""
+    """Nineteen names in twenty are right at so little noise (five runs), if the canaries of each process are in the sum
+    and are scored by all; three in four would be, if only those of one were. Either is beyond the bound in one of ten
+    thousand runs."""
     text = (RECIPE % (mechanism, sampling, steps) + AUDIT).replace("epsilon: 3.0", "epsilon: 60.0")
     recipe = tmp_path / "together.yaml"
     recipe.write_text(text.replace("checkpoint_seconds: 0.02", "device: cpu, processes: 2"), encoding="utf-8")
@@ -78,4 +79,4 @@ def test_canaries_of_all_processes_are_seen(mechanism: str, sampling: str, steps
     assert isinstance(guesses, Guesses)
     inside = read_coins(tmp_path / "run").inside.sum()
     best = guesses.named_in + guesses.named_out - abs(inside - guesses.named_in)  # all are named, and coins are coins
-    assert guesses.correct >= 0.95 * best
+    assert guesses.correct >= 0.87 * best
