@@ -110,10 +110,12 @@ def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[list
     tag = find_tag(at.owners)
     if tag is not None and key in TAGS_ELSEWHERE and isinstance(at.owner, Mapping) and tag in at.owner.entries:
         return _explained(_report_second_tag(at, tag, at.owner), at)
-    if places:
+    close = nearest_word(key, guessable(key, known))
+    # The plural of a key that is elsewhere is meant here: `filter` for `filters` of patches is not `training.filter`.
+    if places and (close is None or close.removesuffix("s") != key.removesuffix("s")):
         return _explained(report_misplaced(at, places, tree), at, places[0].path)
     # What stands there already is meant only where nothing is missing: `kin` for `min`, beside a `kind`.
-    close = nearest_word(key, guessable(key, known)) or (None if lacking else nearest_word(key, written_keys(at)))
+    close = close or (None if lacking else nearest_word(key, written_keys(at)))
     if close is not None:
         return _explained(report_misspelt(at, close, tree), at, f"{block}.{close}" if block else close)
     return [], ""

@@ -363,6 +363,14 @@ def test_a_remedy_says_which_value_stays(place: str, line: str, remedy: str) -> 
     assert first_finding(add_line(place, line)).remedy == remedy
 
 
+@pytest.mark.parametrize(
+    ("step", "key"),
+    [("patches: {filter: 64}", "filters"), ("whiten: {image: 100}", "images"), ("scattering: {scale: 2}", "scales")],
+)
+def test_a_key_whose_plural_stands_here_is_not_looked_for_elsewhere(step: str, key: str) -> None:
+    assert first_finding(VISITS.replace("one_hot: {}", step)).remedy == f"write `{key}`"
+
+
 @pytest.mark.parametrize("kind", ["noise", "off", "no", "nothing"])
 def test_no_kind_of_mechanism_is_guessed_to_be_none(kind: str) -> None:
     finding = first_finding(VISITS.replace("kind: dpsgd", f"kind: {kind}"))
