@@ -84,11 +84,11 @@ def place_lines(points_2NQ: Integers, radius_N1: Integers, height: int, width: i
     low, high = points_2NQ.min(axis=2, keepdims=True), points_2NQ.max(axis=2, keepdims=True)
     span_2N1 = np.maximum(high - low, 1)
     sides = np.array([width, height])[:, None, None]
-    room_2N1 = np.maximum(sides * UNIT * 5 // 7 - 2 * radius_N1, UNIT)
-    # The axis with less room decides, for both.
-    down = room_2N1[1] * span_2N1[0] < room_2N1[0] * span_2N1[1]
-    room, span = (np.where(down, pair[1], pair[0]) for pair in (room_2N1, span_2N1))
-    scaled = (points_2NQ - low) * room // span
+    space_2N1 = np.maximum(sides * UNIT * 5 // 7 - 2 * radius_N1, UNIT)
+    # The axis with less space decides, for both.
+    down = space_2N1[1] * span_2N1[0] < space_2N1[0] * span_2N1[1]
+    space, span = (np.where(down, pair[1], pair[0]) for pair in (space_2N1, span_2N1))
+    scaled = (points_2NQ - low) * space // span
     middle = scaled.sum(axis=2, keepdims=True) // scaled.shape[2]
     result: Integers = scaled - middle + sides * UNIT // 2
     return result
