@@ -20,7 +20,7 @@ BEND_BITS = 4
 CORNER = 424
 """The sharpest corner, in steps of `TURN`: 149 degrees."""
 OFFSET = 2**22
-"""The farthest that a line begins from another which it does not touch: a third of the longest line."""
+"""The farthest along each axis that a line begins from another which it does not touch: a quarter of the longest."""
 UNIT = 16
 """Lengths a pixel."""
 WALK_NUMBERS, NUMBERS = 12, 33
@@ -58,7 +58,7 @@ def draw_lines(drawn: NDArray[np.uint64]) -> Integers:
     """Draws the points (2, N, 2P) of both lines; where there is one, its points are there twice."""
     first_2NP, second_2NP = _walk(drawn[:, 6 : 6 + WALK_NUMBERS]), _walk(drawn[:, 18 : 18 + WALK_NUMBERS])
     start = below(drawn[:, 1], POINTS)
-    start_2N = np.take_along_axis(first_2NP, np.broadcast_to(start[:, None], (2, len(start), 1)), axis=2)[:, :, 0]
+    start_2N = first_2NP[:, np.arange(len(start)), start]
     apart = below(drawn[:, 2], 5) == 0
     offset_2N = np.where(apart, below(drawn[:, 3:5].T, 2 * OFFSET + 1) - OFFSET, 0)
     second_2NP = second_2NP + (start_2N + offset_2N)[:, :, None]

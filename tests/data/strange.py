@@ -1,4 +1,4 @@
-"""Images of which one holds a strange number."""
+"""Images, one of them with a strange number."""
 
 from __future__ import annotations
 

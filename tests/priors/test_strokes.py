@@ -47,8 +47,8 @@ def draw(drawn: list[int], height: int, width: int) -> np.ndarray:
     points = np.array([point for line in lines for point in line])
     side = max(height, width)
     radius = (side // 2 + part(drawn[0], side * 7 // 10 + 1)) / 16
-    room = np.array([width, height]) * 5 / 7 - 2 * radius
-    points = points * (room / np.ptp(points, axis=0)).min()
+    space = np.array([width, height]) * 5 / 7 - 2 * radius
+    points = points * (space / np.ptp(points, axis=0)).min()
     points += np.array([width, height]) / 2 - points.mean(axis=0)
     image = np.zeros((height, width))
     for row in range(height):
@@ -71,7 +71,7 @@ def test_lines_are_those_of_a_slow_computation(shape: tuple[int, int, int]) -> N
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 4), (1, 28, 28), (3, 60, 256), (1, 256, 4)])
-def test_lines_stay_inside_and_their_middle_is_the_middle(shape: tuple[int, int, int]) -> None:
+def test_lines_seldom_reach_the_border_and_their_middle_is_the_middle(shape: tuple[int, int, int]) -> None:
     images = draw_images(PRIOR, shape, range(64)).max(axis=1).astype(float)
     _, height, width = shape
     total = images.sum(axis=(1, 2))
