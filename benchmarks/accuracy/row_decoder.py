@@ -1,4 +1,4 @@
-"""Trains a small public decoder on rows of the form that `sms-rows.yaml` writes: a label, and a text.
+"""Trains a small public decoder on rows of the form that `recipes/best/sms-rows.yaml` writes: a label, and a text.
 
 The text is that of benchmarks/decoder.py: chat of students, labelled `ham`, and the Jargon File, labelled `spam`, three
 times. So the decoder knows the form, and that a label says which words to expect; it has seen no advertisement. Some
