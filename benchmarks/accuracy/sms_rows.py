@@ -1,6 +1,6 @@
 """Measures a spam classifier that learned from synthetic rows alone: F1 of spam on true rows that nothing saw.
 
-Each run trains `recipes/best/sms-rows.yaml`, writes rows of its release, half of them of each label, and fits a logistic
+Each run trains `recipes/best/sms-rows.yaml`, writes rows of its release, half of each label, and fits a logistic
 regression on logarithms of counts: of words, single digits and signs, hashed. Classes weigh as their shares, which are
 declared public (`SHARE`). `--choose` holds out a sixth of the training rows and tests on them; else the last 1,000 rows
 are the test. Results are appended to `results-rows.jsonl`.
