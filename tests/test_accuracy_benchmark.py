@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 import dprecipe
 from dprecipe.data.records import Records
@@ -18,6 +20,8 @@ from dprecipe.faults import RunFailed
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks" / "accuracy"
 STUDIES = sorted(path.stem for path in FOLDER.glob("*.toml"))
+BEST = sorted(path for path in (ROOT / "recipes" / "best").glob("*.yaml") if path.stem != "sms-rows")
+"""Recipes with runs in `results.jsonl`; those of `sms-rows` are in a file of their own, without digests."""
 
 RECIPE = """
 recipe: dprecipe/v1
@@ -229,6 +233,16 @@ def test_the_page_has_the_table_that_its_results_make(lab: ModuleType, name: str
     for row in study.rows:
         for method in study.methods:
             dprecipe.plan(dprecipe.load(method.recipe or row.recipe, {**row.point, **method.overrides}))
+
+
+@pytest.mark.parametrize("path", BEST, ids=lambda path: path.stem)
+def test_a_best_recipe_and_each_command_of_its_header_have_reported_runs(lab: ModuleType, path: Path) -> None:
+    """A row of the page can be had from the recipe alone: as it is, and by what its comments set."""
+    commands = [line for line in path.read_text("utf-8").splitlines() if line.startswith("#") and "--set" in line]
+    reported = [each.digest for each in lab.Laboratory(lab.RESULTS, None).results if each.role == "report"]
+    for command in ["", *commands]:
+        settings = {key: yaml.safe_load(value) for key, value in re.findall(r"--set ([^=\s]+)=([^\s;]+)", command)}
+        assert reported.count(lab.digest_recipe(path, settings)) >= 3, command
 
 
 def test_the_page_of_correlated_noise_has_the_same_means(lab: ModuleType) -> None:
